@@ -14,7 +14,7 @@ from megaflow.rows.ddl import parse_ddl, schema_json
 from megaflow.rows.row_values import stranger
 from megaflow.spark import stateful_rows, stateful_timers
 from megaflow.spark.query_spec import TRIGGER_SECONDS
-from megaflow.spark.stateful_timers import EventColumn, has_timers
+from megaflow.spark.stateful_timers import START, EventColumn, has_timers
 
 AVAILABLE_NOW: Final = "AvailableNowTrigger"
 DELAY: Final = "spark.watermarkDelayMs"  # in the metadata of a column with a watermark; survives select and alias
@@ -102,14 +102,32 @@ def event_column(frame: Any, fold: object, name: str | None) -> EventColumn | No
             f"event_time: The column {field.name!r} has no watermark. Add .withWatermark({field.name!r}, '10 minutes') "
             "to the frame, with the delay that you choose."
         )
+    if frame.isStreaming and has_watermark_in_union(frame._jdf.queryExecution().analyzed()):
+        raise UsageError(
+            f"event_time: The watermark of {field.name!r} comes from one side of a union, and a fold has one watermark "
+            "for all rows. Call withWatermark after the union."
+        )
     path, kind = [place], field.dataType
-    if kind.typeName() == "struct" and "end" in kind.names:  # a window, whose time is its end in Spark
-        path, kind = [place, kind.names.index("end")], kind["end"].dataType
+    if kind.typeName() == "struct" and START in kind.names:  # a window: see rule 6 of `stateful_timers`
+        path, kind = [place, kind.names.index(START)], kind[START].dataType
     if kind.typeName() != "timestamp":
         raise UsageError(
             f"event_time: The column {field.name!r} must be a TIMESTAMP or a window, not {kind.simpleString()}."
         )
     return EventColumn(field.name, tuple(path), int(field.metadata.get(DELAY, 0)))
+
+
+def has_watermark_in_union(plan: Any, is_in_union: bool = False) -> bool:
+    """Tell whether a plan of Spark has a watermark below a union. Then Spark's watermark is that of the slowest side.
+
+    The union's column has only the delay of the first side.
+    """
+    if (name := plan.nodeName()) == "EventTimeWatermark":
+        return is_in_union
+    inputs = plan.children()
+    return any(
+        has_watermark_in_union(inputs.apply(place), is_in_union or name == "Union") for place in range(inputs.size())
+    )
 
 
 def check_fold(fold: object) -> None:
@@ -197,7 +215,7 @@ def batch_result(
     keys = [column(kind.names[place]) for place in places]
     by_key = frame.repartition(*keys)
     if has_timers(fold):
-        times = [] if event is None else [column(event.name, *["end"] * (len(event.path) - 1))]
+        times = [] if event is None else [column(event.name, *[START] * (len(event.path) - 1))]
         by_key = by_key.sortWithinPartitions(*keys, *times)
         task: Any = partial(stateful_timers.fold_sorted, fold, kind, places, columns, event, has_tuples)
     else:

@@ -17,6 +17,8 @@ well.
 5. After the last row of a key of a batch frame all timers fire: first those for timestamps, in order, then those by the
    clock. A timer that such a call sets fires if it is not later than the key's rows and the timers that it had at that
    moment. Others are dropped. The end of a job has the same rule, with the rows of all keys.
+6. The time of a window column is the window's start, which is not later than the rows in it. If it were the end, the
+   first row of a window would pass for the time up to its end, and a timer for the end would fire before the others.
 """
 
 import json
@@ -39,6 +41,7 @@ from megaflow.spark.stateful_rows import (
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TIME = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+START = "start"  # field of a window
 EVENTS, CLOCK = 0, 1  # lines of timers, in the order in which they fire at the end
 
 
@@ -46,7 +49,7 @@ class EventColumn(NamedTuple):
     """The column with the event time of a frame."""
 
     name: str
-    path: tuple[int, ...]  # its place in a row; for a window also the place of its end
+    path: tuple[int, ...]  # its place in a row; for a window also the place of its start
     delay_ms: int  # of its watermark
 
 

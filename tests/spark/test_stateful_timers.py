@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import ProgramError, UsageError
-from megaflow.spark.stateful_frame import check_fold
+from megaflow.spark.stateful_frame import check_fold, event_column
 from megaflow.spark.stateful_timers import (
     NO_TIME,
     EventColumn,
@@ -148,6 +148,37 @@ def test_a_row_without_a_time_does_not_move_the_watermark(has_tuples: bool) -> N
     found = SimulatedCluster(1).run(dataflow_of(fold, has_tuples), lines=as_lines(clicks))
     assert [record for record in found if record[1] is None] == [("a", None, True, 1)] * 2
     assert in_micros(record for record in found if record[1] is not None) == [session]
+
+
+class Windows:
+    """Counts the rows of a user's windows. The state is a dict: end of an open window -> count."""
+
+    def on_row(self, user: Any, row: Any, counts: Any, timers: RowTimers) -> Any:
+        end = row[1][1]
+        timers.at_event(end, end)
+        return {**(counts or {}), end: (counts or {}).get(end, 0) + 1}, []
+
+    def on_timer(self, user: Any, end: int, counts: Any, timers: RowTimers) -> Any:
+        rest = {each: count for each, count in (counts or {}).items() if each != end}
+        return rest or None, [(user, counts[end])] if end in (counts or {}) else []
+
+
+def test_a_window_ends_after_all_its_rows() -> None:
+    window = types.StructType().add("start", "timestamp").add("end", "timestamp")
+    kind = types.StructType().add("user", "string").add("span", window)
+    event = event_column(SimpleNamespace(schema=kind, isStreaming=False), Windows(), "span")
+    hour = 3_600_000_000
+    rows = [("ab"[n % 2], [n // 20 * hour, (n // 20 + 1) * hour]) for n in range(60)]
+
+    def dataflow(flow: Any) -> Any:
+        found = flow.lines().map(json.loads).map(tuple)
+        return timed_flow(SimpleNamespace(rows=lambda: found), Windows(), kind.json(), (0,), event, True)
+
+    lines = [json.dumps(row) for row in rows]
+    found = SimulatedCluster(1, processes=1, workers=1, rate=50.0).run(dataflow, lines=lines)
+    assert sorted(found) == [(user, 10) for user in "aaabbb"]
+    made = map(kind.fromInternal, sorted(rows))
+    assert [*fold_sorted(Windows(), kind, [0], ["user", "n"], event, True, made)] == sorted(found)
 
 
 class Noted:

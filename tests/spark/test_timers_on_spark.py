@@ -119,6 +119,11 @@ def test_the_column_of_event_time_is_checked(spark: Any) -> None:
 
     refused("'timestamp' and 'copy' have a watermark. Choose", twice)
     refused("'value' has no watermark", timed, event_time="value")
+    for union in (timed.union(stream), timed.unionByName(stream.withWatermark("timestamp", "5 minutes"))):
+        refused("Call withWatermark after the union", union)
+    megaflow.spark.stateful(
+        stream.union(stream).withWatermark("timestamp", "1 second").groupBy("value"), Sessions(GAP), SESSIONS
+    )
     refused("must be one of the columns", timed, event_time="at")
     refused("must be a TIMESTAMP or a window, not bigint", spark.range(3), event_time="id")
     refused("for a fold with timers. Leave out", timed, lambda key, row, state: (None, []), event_time="timestamp")

@@ -176,8 +176,9 @@ def stateful(*given: Any, **named: Any) -> Any:
     For timers, `fold` is an object with the methods `on_row(key, row, state, timers)` and `on_timer(key, payload,
     state, timers)`, which return (state, outputs). `timers` is a RowTimers, with `at_event(timestamp, payload)`,
     `after(seconds, payload)` and `watermark`. Event time is the column that `withWatermark` names. `event_time` chooses
-    one of several, and names the column of a batch frame. With a store, timers that are left at the end of the input
-    wait for the next run, unless `close_windows` is set.
+    one of several, and names the column of a batch frame. A window counts as its start. Below a union, `withWatermark`
+    is refused: call it after the union. With a store, timers that are left at the end of the input wait for the next
+    run, unless `close_windows` is set.
 
     A streaming frame gives a streaming DataFrame. The call itself starts nothing. A query of the DataFrame starts a job
     of `processes` worker processes on the session's executors. Each takes a slot. The query blocks in its first batch
