@@ -18,6 +18,7 @@ from megaflow.spark.stateful_timers import START, EventColumn, has_timers
 
 AVAILABLE_NOW: Final = "AvailableNowTrigger"
 DELAY: Final = "spark.watermarkDelayMs"  # in the metadata of a column with a watermark; survives select and alias
+BINARY: Final = "UTF8_BINARY"  # collation of strings that are compared by their bytes
 TRIGGERS: Final = {
     "OneTimeTrigger": "A query of a stateful frame cannot use trigger(once=True). Use trigger(availableNow=True).",
     AVAILABLE_NOW: "trigger(availableNow=True) needs PySpark 4.2 or newer here: earlier versions ask a source in "
@@ -57,9 +58,16 @@ def key_places(frame: Any, keys: list[str]) -> list[int]:
     fields, places = frame.schema.fields, list[int]()
     for key in keys:
         place = place_of(fields, key, "groupBy: The key")
-        if not isinstance(fields[place].dataType.jsonValue(), str):
-            kind = fields[place].dataType.simpleString()
-            raise UsageError(f"groupBy: The key {key!r} of type {kind} must have a simple type. Cast it to STRING.")
+        kind = fields[place].dataType
+        if not isinstance(kind.jsonValue(), str):
+            raise UsageError(
+                f"groupBy: The key {key!r} of type {kind.simpleString()} must have a simple type. Cast it to STRING."
+            )
+        if getattr(kind, "collation", BINARY) != BINARY:
+            raise UsageError(
+                f"groupBy: The key {key!r} is a {kind.simpleString()}, but keys are compared by their bytes. Cast it "
+                "to STRING, after lower(…) if the case does not matter."
+            )
         if place in places:
             raise UsageError(f"groupBy: The key {key!r} is named twice.")
         places.append(place)

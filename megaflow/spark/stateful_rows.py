@@ -100,7 +100,8 @@ def fold_partition(
     key_of = itemgetter(*places) if has_tuples else key_maker(kind.names, places)
     states = dict[Any, Any]()
     for row in map(kind.toInternal, rows) if has_tuples else rows:
-        key = key_of(row)
+        if (key := key_of(row)) not in states:
+            checked_key(key)
         state, outputs = answer_of(key, fold(key, row, states.get(key)))
         if state is None:
             states.pop(key, None)
@@ -108,6 +109,22 @@ def fold_partition(
             states[key] = state
         for output in outputs:
             yield in_columns(plain_record(output), columns)
+
+
+def checked_key(key: Any) -> Any:
+    """Return the key of a batch frame. Raises ValueError for NaN, as the hash of a job's keys does.
+
+    >>> checked_key(("ann", float("nan")))
+    Traceback (most recent call last):
+        ...
+    ValueError: NaN cannot be a key or part of a key, as in ('ann', nan): it equals no value, not even itself; drop ...
+    """
+    if any(part != part for part in (key if isinstance(key, tuple) else (key,))):
+        raise ValueError(
+            f"NaN cannot be a key or part of a key, as in {key!r:.200}: it equals no value, not even itself; drop such "
+            "rows, or replace NaN with another value, such as None"
+        )
+    return key
 
 
 def answer_of(key: Any, answer: Any) -> tuple[Any, Iterable[Any]]:

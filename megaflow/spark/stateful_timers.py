@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, Protocol
 
 from megaflow.spark.stateful_rows import (
     answer_of,
+    checked_key,
     in_columns,
     key_maker,
     operator_name,
@@ -252,7 +253,7 @@ def fold_sorted(
     for values_of_key, group in groupby(pairs, key=lambda pair: pick(pair[0])):
         queue = timers.base = KeyQueue()
         state: Any = None
-        key = values_of_key
+        key = checked_key(values_of_key)
         for values, row in group:
             if not has_tuples:
                 key = make_key(row)

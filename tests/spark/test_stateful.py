@@ -277,6 +277,7 @@ def test_the_status_says_that_the_job_starts(spark: Any) -> None:
         (lambda frame: frame.groupBy(frame.id + 1), "not the expression"),
         (lambda frame: frame.groupBy("id", "id"), "named twice"),
         (lambda frame: frame.selectExpr("array(id) AS ids").groupBy("ids"), "simple type"),
+        (lambda frame: frame.selectExpr("collate('a', 'UTF8_LCASE') AS k").groupBy("k"), "compared by their bytes"),
     ],
 )
 def test_a_grouping_that_gives_no_keys_is_refused(spark: Any, group: Callable[[Any], Any], why: str) -> None:

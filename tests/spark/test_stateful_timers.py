@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from megaflow.errors import ProgramError, UsageError
 from megaflow.spark.stateful_frame import check_fold, event_column
+from megaflow.spark.stateful_rows import fold_partition
 from megaflow.spark.stateful_timers import (
     NO_TIME,
     EventColumn,
@@ -199,6 +201,16 @@ class Noted:
 
 def steps(records: Iterable[Any]) -> Iterator[Any]:
     return ((what, value) for _, what, value, _ in records)
+
+
+def test_nan_is_no_key_of_a_batch_frame() -> None:
+    kind = types.StructType().add("key", "double").add("n", "long")
+    for task in (
+        partial(fold_sorted, Noted(lambda row, timers: None), kind, [0], list("abcd"), None, False),
+        partial(fold_partition, lambda key, row, state: (state, []), kind, [0], [], False),
+    ):
+        with pytest.raises(ValueError, match="NaN cannot be a key"):
+            [*task(map(kind.fromInternal, [(0.5, 1), (float("nan"), 2)]))]
 
 
 def test_timers_of_a_batch_frame_fire_between_rows_and_at_the_end() -> None:
