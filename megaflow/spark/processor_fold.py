@@ -12,9 +12,11 @@ A payload begins with a text, a record with a tuple. Each worker has one process
 """
 
 import atexit
+import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import field
 from datetime import UTC, tzinfo
 from math import inf
 from operator import itemgetter
@@ -33,10 +35,12 @@ from megaflow.spark.processor_states import MS, STALE, TIME_MODES, TIMER, Entrie
 from megaflow.spark.processor_values import frame_maker, frame_outputs, kept_row, keys_of, row_maker, row_outputs
 from megaflow.spark.query_spec import TimeMode
 from megaflow.spark.stateful_rows import register_rows
+from megaflow.spark.stateful_timers import NO_TIME, time_reader
 from megaflow.stream import Stream
 
 INITIAL_ROWS: Final = "initialState"  # name of the job's second input
 BINS: Final = 256
+STATES: Final = "; states "  # between a time mode and the declarations in a commit
 DELAY: Final = "spark.watermarkDelayMs"  # metadata of an event-time column
 
 Times: TypeAlias = tuple[int, int, int, int]
@@ -54,7 +58,8 @@ class ProcessorPlan:
     zone: tzinfo = UTC  # of the Spark session
     pandas: bool = False
     initial: str = ""  # schema of the initial state
-    event_place: int | None = None  # of the event-time column
+    event_path: Sequence[int] = ()  # of event time in a row, see `event_path`; (): there is none
+    states: Mapping[str, str] = field(default_factory=dict)  # variable -> its declaration
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,44 +67,63 @@ class TimedForm:
     """States whose timers and expiries are times of a time mode."""
 
     time_mode: TimeMode
+    states: Mapping[str, str] = field(default_factory=dict)  # variable -> its declaration
 
     def text(self) -> str:
-        """Return the time mode, for the commits of a store."""
-        return f"a processor with timeMode {self.time_mode}"
+        """Return the time mode and the declarations, for the commits of a store."""
+        declared = f"{STATES}{json.dumps({**self.states}, sort_keys=True)}" if self.states else ""
+        return f"a processor with timeMode {self.time_mode}{declared}"
 
     def upgrading(self, upgrade: Upgrade, furthest: int | None, has_other_windows: bool) -> Upgrade:
         """Return the same function."""
         return upgrade
 
     def adapter(self, kept: str) -> Adapt:
-        """Return `unchanged`. Raises StoreError for states of another time mode."""
-        if kept == self.text():
-            return unchanged
-        raise StoreError(
-            f"The query's checkpoint has the states of {kept}, and now it has timeMode {self.time_mode}. Use the "
-            "earlier timeMode, or give the query a new checkpointLocation."
-        )
+        """Return `unchanged`. Raises StoreError for states of another time mode, or if a variable has changed.
+
+        A commit of an earlier megaflow lacks the declarations.
+        """
+        mode, _, declared = kept.partition(STATES)
+        if mode != self.text().partition(STATES)[0]:
+            raise StoreError(
+                f"The query's checkpoint has the states of {mode}, and now it has timeMode {self.time_mode}. Use the "
+                "earlier timeMode, or give the query a new checkpointLocation."
+            )
+        for name, before in json.loads(declared or "{}").items():
+            if (now := self.states.get(name, before)) != before:
+                raise StoreError(
+                    f"The query's checkpoint has the state {name!r} as {before}, and now the processor declares it as "
+                    f"{now}. Give the changed state another name, or give the query a new checkpointLocation."
+                )
+        return unchanged
 
 
-def event_place(schema: Any) -> int | None:
-    """Return the place of the event-time column in a StructType; None: it has none. Raises UsageError for several."""
-    found = [place for place, field in enumerate(schema.fields) if DELAY in field.metadata]
+def event_path(schema: Any) -> Sequence[int]:
+    """Return the path to event time in the rows of a StructType; (): they have none. Raises UsageError for several.
+
+    A window is late by its end, as in Spark.
+    """
+    found = [place for place, each in enumerate(schema.fields) if DELAY in each.metadata]
     if len(found) > 1:
         names = ", ".join(schema.fields[place].name for place in found)
         raise UsageError(f"Several columns have a watermark: {names}. Keep one of them.")
-    return found[0] if found else None
+    for place in found:
+        kind = schema.fields[place].dataType
+        return (place, kind.names.index("end")) if kind.typeName() == "struct" else (place,)
+    return ()
 
 
-def declared_states(processor: Any, time_mode: str) -> list[str]:
-    """Return the names of the processor's state variables. Calls `init` and `close` of a copy, as Spark's driver does.
+def declared_states(processor: Any, time_mode: str) -> dict[str, str]:
+    """Return the declarations of the processor's state variables, by their names.
 
-    The processor itself stays as its user made it, and so can travel, whatever `init` would give it.
+    Calls `init` and `close` of a copy, as Spark's driver does. The processor itself stays as its user made it, and so
+    can travel, whatever `init` would give it.
     """
     handle, copy = ProcessorHandle(time_mode), deepcopy(processor)
     copy.init(handle)
-    names = handle.seal()
+    declared = handle.seal()
     copy.close()
-    return names
+    return declared
 
 
 def processor_flow(
@@ -116,7 +140,7 @@ def processor_flow(
         pairs = _keyed(flow.rows(INITIAL_ROWS), initial_places).concat(pairs)
     fold = ProcessorFold(deepcopy(processor), plan)
     made = KeyedState("stateful_unary", fold, stable_hash, None, BINS, name, 1, None, False)
-    form = TimedForm(TIME_MODES[plan.time_mode.lower()])
+    form = TimedForm(TIME_MODES[plan.time_mode.lower()], plan.states)
     return Stream(made.timed([pairs.port], EventUnit.MILLISECONDS, form, fold.counts_late_rows_of))
 
 
@@ -141,6 +165,7 @@ class ProcessorFold:
         self._begin: Callable[[], None] = self._start
         columns = columns_of(plan.schema)
         kinds = [columns[place].kind for place in plan.places]
+        self._time_of = time_reader(plan.event_path)
         self._key_of = keys_of(kinds, plan.zone, plan.pandas)
         self._key_row = kept_row([columns[place].name for place in plan.places], kinds)
         maker = frame_maker if plan.pandas else row_maker
@@ -192,10 +217,9 @@ class ProcessorFold:
 
     def _in_time(self, rows: list[Any], late: int) -> list[Any]:
         """Return the rows that are later than `late`, in microseconds, or have no event time."""
-        place = self._plan.event_place
-        if place is None or self._handle.time_mode != "eventtime":
+        if not self._plan.event_path or self._handle.time_mode != "eventtime":
             return rows
-        kept_rows = [row for row in rows if row[place] is None or row[place] > late]
+        kept_rows = [row for row in rows if (at := self._time_of(row)) == NO_TIME or at > late]
         self._count_late(len(rows) - len(kept_rows))
         return kept_rows
 

@@ -56,10 +56,10 @@ class ProcessorHandle:
 
     # What the fold calls ------------------------------------------------------------------
 
-    def seal(self) -> list[str]:
-        """End `init`; return the names of the variables."""
+    def seal(self) -> dict[str, str]:
+        """End `init`; return the declarations of the variables, by their names."""
         self._is_open = False
-        return [*self._variables]
+        return {name: variable.declaration() for name, variable in self._variables.items()}
 
     def begin(self, state: Entries | None, timers: Any, now_ms: int, fires: bool) -> None:
         """Begin a call for a key. `fires`: it is for expired timers."""
@@ -197,6 +197,10 @@ class Variable:
         self.ttl_ms = ttl_ms
         self._handle = handle
 
+    def declaration(self) -> str:
+        """Return what kind of entries the variable has. Entries of another declaration do not fit it."""
+        return f"{self._kind()}{'' if self.ttl_ms is None else ' with a TTL'}"
+
     def clear(self) -> None:
         """Remove the value."""
         self._handle.entries.pop(self.name, None)
@@ -213,6 +217,10 @@ class Variable:
                 self._handle.entries[self.name] = living
             else:
                 self.clear()
+
+    def _kind(self) -> str:
+        """Return the kind of the variable with the types of its columns."""
+        raise NotImplementedError
 
     def _parts(self, entry: Any) -> Iterable[Any]:
         """Return the pairs (expiry, value) of an entry."""
@@ -251,6 +259,9 @@ class ValueState(Variable):
     def update(self, newValue: Any) -> None:
         """Replace the value."""
         self._handle.entries[self.name] = self._with_expiry(self._schema.inward(newValue))
+
+    def _kind(self) -> str:
+        return f"a ValueState of ({self._schema})"
 
     def _parts(self, entry: Any) -> Iterable[Any]:
         return [entry]
@@ -292,6 +303,9 @@ class ListState(Variable):
         if not made:
             raise ValueError(f"The state {self.name!r}: {call} needs at least one value. Use clear() for none.")
         return made
+
+    def _kind(self) -> str:
+        return f"a ListState of ({self._schema})"
 
     def _parts(self, entry: Any) -> Iterable[Any]:
         found: list[Any] = entry
@@ -346,6 +360,9 @@ class MapState(Variable):
         entry.pop(self._keys.as_key(key), None)
         if not entry:
             self.clear()
+
+    def _kind(self) -> str:
+        return f"a MapState of ({self._keys}) to ({self._schema})"
 
     def _parts(self, entry: Any) -> Iterable[Any]:
         found: dict[Any, Any] = entry

@@ -179,6 +179,9 @@ class StateSchema:
         self._columns = columns_of(schema.json())
         self._make = kept_row([each.name for each in self._columns], [each.kind for each in self._columns])
 
+    def __str__(self) -> str:
+        return ", ".join(f"{column.name}: {type_text(column.kind)}" for column in self._columns)
+
     def inward(self, value: Any) -> tuple[Any, ...]:
         """Return a value as it travels. Raises TypeError or ValueError if it does not fit."""
         if not isinstance(value, tuple | list):

@@ -1,6 +1,7 @@
 """A processor as a fold: against Spark's own tester, and rule by rule; no Spark runs."""
 
 import json
+import re
 import threading
 from collections import Counter
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from megaflow.spark.processor_fold import (
     ProcessorPlan,
     TimedForm,
     declared_states,
-    event_place,
+    event_path,
     processor_flow,
 )
 from megaflow.testing import SimulatedCluster
@@ -100,7 +101,7 @@ ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 999)), max_size=
 @given(st.lists(st.tuples(st.integers(1, 40), ROWS), max_size=8))
 def test_a_fold_does_what_the_tester_of_spark_does(batches: list[tuple[int, list[tuple[str, int]]]]) -> None:
     tester_of = pytest.importorskip("pyspark.sql.streaming.tws_tester").TwsTester
-    folded = driver(Events(), "EventTime", event_place=2)
+    folded = driver(Events(), "EventTime", event_path=(2,))
     tester = tester_of(Events(), timeMode="EventTime", eventTimeExtractor=lambda row: row.ms)
     watermark = 0
     for number, (rise, some) in enumerate(batches):
@@ -118,7 +119,7 @@ def test_a_fold_does_what_the_tester_of_spark_does(batches: list[tuple[int, list
 
 
 def test_a_key_without_values_and_timers_is_forgotten() -> None:
-    folded = driver(processors.Sessions(), "EventTime", event_place=2)
+    folded = driver(processors.Sessions(), "EventTime", event_path=(2,))
     folded.run(Batch(0, 0, 0, [row("a", 1, 1000), row("b", 2, 9000)]))
     assert folded.states["a"] == {"ids": [(1, 1000)], "last": (1000,), "$timers": [4000]}
     closed = folded.run(Batch(1, 4000, 0, []))
@@ -127,13 +128,13 @@ def test_a_key_without_values_and_timers_is_forgotten() -> None:
 
 
 def test_rows_at_the_watermark_are_late_and_nulls_are_not() -> None:
-    folded = driver(processors.Counts(), "EventTime", event_place=2)
+    folded = driver(processors.Counts(), "EventTime", event_path=(2,))
     operator = SimpleNamespace(late=0)
     folded.fold.counts_late_rows_of(cast(Core, operator))
     rows = [row("a", 1, 1000), row("a", 2, 1001), row("a", 3, None), row("b", 4, 1000)]
     assert [each[1].split()[2] for each in folded.run(Batch(1, 5000, 1000, rows))] == ["2"]
     assert operator.late == 2
-    by_clock = driver(processors.Counts(), "ProcessingTime", event_place=2)
+    by_clock = driver(processors.Counts(), "ProcessingTime", event_path=(2,))
     assert [each[1].split()[2] for each in by_clock.run(Batch(1, 5000, 1000, rows))] == ["3", "1"]
 
 
@@ -156,7 +157,7 @@ def test_a_timer_that_timers_set_too_late_waits_for_a_rise() -> None:
 
 
 def test_a_timer_that_was_deleted_does_not_fire() -> None:
-    folded = driver(processors.Sessions(), "EventTime", event_place=2)
+    folded = driver(processors.Sessions(), "EventTime", event_path=(2,))
     folded.run(Batch(0, 0, 0, [row("a", 1, 1000)]))
     folded.run(Batch(1, 0, 0, [row("a", 2, 5000)]))
     assert sorted(folded.alarm.events) == [4000 * 1000, 8000 * 1000]
@@ -225,6 +226,32 @@ def test_states_of_another_time_mode_are_refused() -> None:
         form.adapter(TimedForm("ProcessingTime").text())
 
 
+def test_states_that_are_declared_otherwise_are_refused() -> None:
+    def form(**states: str) -> TimedForm:
+        return TimedForm("EventTime", states)
+
+    one = "a ValueState of (n: integer)"
+    kept = form(n=one, gone="a ListState of (v: long)").text()
+    assert form(n=one, new="a ListState of (n: long)").adapter(kept) is unchanged
+    assert form(n=one).adapter(form().text()) is unchanged, "stores of an earlier megaflow"
+    for now in (one.replace("integer", "string"), one.replace("Value", "List"), f"{one} with a TTL"):
+        with pytest.raises(StoreError, match=re.escape(f"declares it as {now}. Give the changed state another name")):
+            form(n=now).adapter(kept)
+    with pytest.raises(StoreError, match="states of a processor with timeMode EventTime, and now"):
+        TimedForm("ProcessingTime").adapter(kept)
+
+
+def test_a_window_is_late_by_its_end() -> None:
+    from pyspark.sql.types import StructType
+
+    window = StructType().add("start", "timestamp").add("end", "timestamp")
+    kind = StructType().add("k", "string").add("span", window, True, {"spark.watermarkDelayMs": 1})
+    plan = ProcessorPlan("EventTime", kind.json(), [0], schema(OUTPUT), event_path=event_path(kind))
+    rows = [("a", (0, 5000)), ("a", (0, 5001)), ("a", None)]
+    [(_, what)] = Driver(processors.Counts(), plan).run(Batch(1, 9, 5, rows))
+    assert what.split()[2] == "2"
+
+
 def test_a_processor_that_returns_none_is_refused() -> None:
     class Silent(Processor):
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
@@ -235,7 +262,11 @@ def test_a_processor_that_returns_none_is_refused() -> None:
 
 
 def test_the_driver_learns_the_states_and_their_mistakes() -> None:
-    assert declared_states(processors.Pages(), "None") == ["pages", "seen"]
+    assert declared_states(processors.Pages(), "None") == {
+        "pages": "a MapState of (page: string, part: integer) to (n: integer, at: timestamp, s: struct<x: integer>)",
+        "seen": "a ListState of (m: map<string, integer>, ids: array<integer>)",
+    }
+    assert "with a TTL" in declared_states(processors.Expiring(), "ProcessingTime")["value"]
     with pytest.raises(UsageError, match="timeMode must be 'ProcessingTime'"):
         declared_states(processors.Expiring(), "EventTime")
 
@@ -244,9 +275,9 @@ def test_two_columns_with_a_watermark_are_refused() -> None:
     from pyspark.sql.types import StructType
 
     delayed = StructType().add("a", "timestamp", True, {"spark.watermarkDelayMs": 1}).add("b", "timestamp")
-    assert (event_place(delayed), event_place(StructType().add("b", "timestamp"))) == (0, None)
+    assert (event_path(delayed), event_path(StructType().add("b", "timestamp"))) == ((0,), ())
     with pytest.raises(UsageError, match="a, c"):
-        event_place(delayed.add("c", "timestamp", True, {"spark.watermarkDelayMs": 1}))
+        event_path(delayed.add("c", "timestamp", True, {"spark.watermarkDelayMs": 1}))
 
 
 def test_folds_of_one_process_have_processors_of_their_own() -> None:
@@ -272,7 +303,7 @@ def test_a_processor_may_make_in_init_what_cannot_travel() -> None:
             self.lock = threading.Lock()
 
     locked = Locked()
-    assert declared_states(locked, "None") == ["count"]
+    assert [*declared_states(locked, "None")] == ["count"]
     assert not vars(locked), "so it can be pickled"
 
 

@@ -156,7 +156,7 @@ def test_a_fold_gives_the_rows_of_spark(
     plan = ProcessorPlan(
         mode, schema_json(parse_ddl(processors.SCHEMA)), [0], schema_json(parse_ddl(processors.OUTPUT)),
         zone_of("America/New_York"), pandas=name == "Frames",
-        initial=schema_json(parse_ddl(INITIAL_SCHEMA)), event_place=2 if mode == "EventTime" else None,
+        initial=schema_json(parse_ddl(INITIAL_SCHEMA)), event_path=(2,) if mode == "EventTime" else (),
     )  # fmt: skip
     driver = processors.Driver(getattr(processors, name)(), plan)
     if plan.pandas:

@@ -19,7 +19,7 @@ from megaflow.errors import UsageError
 from megaflow.job.launcher.program.function_pickler import pickle_app
 from megaflow.job.launcher.run.python_function import FrameOptions, naming_arguments, takes_arguments
 from megaflow.job.launcher.run.spark_stateful import ROWS, check_frame, streaming_frame
-from megaflow.spark.processor_fold import INITIAL_ROWS, ProcessorPlan, declared_states, event_place, processor_flow
+from megaflow.spark.processor_fold import INITIAL_ROWS, ProcessorPlan, declared_states, event_path, processor_flow
 from megaflow.spark.processor_states import TIME_MODES, time_mode_of
 from megaflow.spark.processor_values import zone_of
 from megaflow.spark.query_spec import RowFrames
@@ -88,8 +88,8 @@ def _transform(options: ProcessorOptions, verb: str, in_pandas: bool) -> Any:
             return getattr(options.grouped, verb)(
                 processor, options.outputStructType, options.outputMode, options.timeMode, options.initialState
             )
-        at = event_place(frame.schema)
-        if mode == "eventtime" and at is None:
+        at = event_path(frame.schema)
+        if mode == "eventtime" and not at:
             raise UsageError(
                 "timeMode 'EventTime' needs a watermark. Call withWatermark('COLUMN', 'DELAY') on the frame, before "
                 "groupBy."
@@ -101,8 +101,10 @@ def _transform(options: ProcessorOptions, verb: str, in_pandas: bool) -> Any:
             initial = frames[INITIAL_ROWS].schema.json()
         schema = output_schema(options.outputStructType)
         zone = zone_of(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
-        plan = ProcessorPlan(options.timeMode, frame.schema.json(), places, schema, zone, in_pandas, initial, at)
-        declared_states(processor, options.timeMode)
+        declared = declared_states(processor, options.timeMode)
+        plan = ProcessorPlan(
+            options.timeMode, frame.schema.json(), places, schema, zone, in_pandas, initial, at, declared
+        )
         title = type(processor).__name__
         app = pickle_app(_dataflow(processor, plan, initial_places, f"{title}({', '.join(keys)})"))
         rows = RowFrames(frames, time_mode=TIME_MODES[mode], first=INITIAL_ROWS if initial else "")
