@@ -401,6 +401,8 @@ def frame_outputs(schema: str, zone: tzinfo) -> Callable[[Any], list[tuple[Any, 
 
         if not isinstance(frame, DataFrame):
             raise TypeError(f"A processor must return an iterator of pandas.DataFrame, but it contains {frame!r:.200}.")
+        if frame.shape == (0, 0):  # DataFrame() has no columns
+            return []
         if any(isinstance(name, str) for name in frame.columns):
             if sorted(map(str, frame.columns)) != sorted(names):
                 raise ValueError(f"The DataFrame has the columns {[*frame.columns]}, not {names}.")

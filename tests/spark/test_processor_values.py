@@ -179,7 +179,9 @@ def test_output_frames_become_rows() -> None:
     at = datetime(1970, 1, 1, tzinfo=BERLIN)
     assert records(frame) == [("x", 1, at, 1.0, [1]), (None, None, None, None, None)]
     assert at.utcoffset() == timedelta(hours=1)
-    for wrong, error in ((frame[["n"]], ValueError), ([1], TypeError)):
+    assert records(pandas.DataFrame()) == records(frame[:0]) == []
+    no_columns = pandas.DataFrame(index=[0])
+    for wrong, error in ((frame[["n"]], ValueError), (no_columns, ValueError), ([1], TypeError)):
         with pytest.raises(error):
             records(wrong)
 
