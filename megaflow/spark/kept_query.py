@@ -112,6 +112,15 @@ class KeptFeed:
     folder: Path  # of the records
 
 
+def location_of(folder: Path) -> str:
+    """Return a folder as Spark's option `checkpointLocation`. It is no URI: Spark would write to `a%20b`.
+
+    >>> location_of(Path("/data/a b"))
+    'file:/data/a b'
+    """
+    return f"file:{folder.absolute()}"
+
+
 @contextlib.contextmanager
 def held_lock(
     folder: Path,

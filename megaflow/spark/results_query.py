@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol
 
 from megaflow.control.wording import Notice, quantity
 from megaflow.errors import MegaflowError, OutputError
+from megaflow.spark.kept_query import location_of
 from megaflow.spark.query_spec import FILE_FORMATS
 from megaflow.spark.results_spec import FLAG, PASSING, ResultsSpec, check_arrow, check_python, has_arrow
 from megaflow.spark.spark_errors import root_cause
@@ -124,7 +125,7 @@ def _beginning(spec: ResultsSpec, session: Any, results: Served) -> Callable[[],
         note(noted, read_note(noted))
         return lambda: start_batches(spec, session, reachable_place(session, _place_of(session, results)), noted)
     check_python(f"{FLAG}{spec}", session.sparkContext.pythonExec)
-    return lambda: start_query(spec, frame_of(session, results), checkpoint.absolute().as_uri())
+    return lambda: start_query(spec, frame_of(session, results), location_of(checkpoint))
 
 
 def start_query(spec: ResultsSpec, frame: Any, checkpoint: str) -> Any:

@@ -46,7 +46,7 @@ from megaflow.durable.commits import is_of_a_batch
 from megaflow.errors import SourceLost
 from megaflow.quick_dataclass import dataclass
 from megaflow.spark.fed_query import Contact, FedQuery
-from megaflow.spark.kept_query import KeptFeed, held_lock
+from megaflow.spark.kept_query import KeptFeed, held_lock, location_of
 from megaflow.spark.preflight import check_spark, folder_of_a_session
 from megaflow.spark.push import choose_transfer
 from megaflow.spark.query_spec import TRIGGER_SECONDS, RowFrames, SparkSpec, TimeMode, sources_of
@@ -202,4 +202,4 @@ def checkpoint_of(query: FedQuery, folder: Path) -> str:
     """Return where Spark keeps the record of a query, if it does; `folder` is the session's."""
     if query.kept is None or is_of_a_batch(query.id):
         return str(folder / f"checkpoint-{query.id}")
-    return query.kept.way.as_uri()
+    return location_of(query.kept.way)

@@ -23,10 +23,19 @@ from megaflow.errors import SourceError, StoreError
 from megaflow.rows.ddl import parse_ddl, schema_json
 from megaflow.rows.packed_rows import times_of
 from megaflow.spark import fed_query
-from megaflow.spark.kept_query import KeptQuery, check_records, end_holder, held_lock, keep_queries, note_holder
+from megaflow.spark.kept_query import (
+    KeptQuery,
+    check_records,
+    end_holder,
+    held_lock,
+    keep_queries,
+    location_of,
+    note_holder,
+)
 from megaflow.spark.push import Winner
 from megaflow.spark.query_spec import RowFrames, SparkSpec
 from megaflow.spark.row_packing import RowPacking
+from megaflow.spark.source import checkpoint_of
 from tests.words import says
 
 WAIT_SECONDS = 180.0
@@ -57,6 +66,13 @@ def test_a_query_goes_on_that_a_commit_names_and_another_ones_record_goes(tmp_pa
     assert (again.name, again.record) == (kept.name, kept.record) and (again.record / "offsets" / "3").exists()
     new = keep_lines(str(tmp_path), ())
     assert new.name != kept.name and sorted(os.listdir(tmp_path / SPARK)) == [new.name, new.way.name]
+
+
+def test_spark_writes_the_record_of_a_query_into_its_folder(tmp_path: Path) -> None:
+    (store := tmp_path / "a b%20#ü").mkdir()
+    kept = keep_lines(str(store), ())
+    query = fed_query.FedQuery("lines", fed_query.Contact(("host", 7), b""), kept=kept)
+    assert checkpoint_of(query, tmp_path) == f"file:{kept.way}", "Spark does not decode URIs"
 
 
 def test_what_java_of_an_earlier_attempt_still_writes_is_not_in_the_record(tmp_path: Path) -> None:
@@ -307,5 +323,5 @@ def test_rows_are_late_by_the_watermark_of_the_store(tmp_path: Path, monkeypatch
         query = fed_query.FedQuery(STREAM, contact, "orders", kept, time_mode="EventTime")
         query.packing = RowPacking("orders", columns)
         coordinator = SimpleNamespace(ask=lambda body, **_: [(1, "host", 7)], address="host:7")
-        query.start(STREAM, cast(Any, coordinator), "rows", kept.record.as_uri())
+        query.start(STREAM, cast(Any, coordinator), "rows", location_of(kept.record))
     assert [times_of(packing.schema).late_ms for packing in found] == [3000, 7000]  # type: ignore[union-attr]

@@ -155,13 +155,14 @@ def test_rows_are_exact_though_a_worker_and_the_driver_are_killed(tmp_path: Path
 def test_a_frame_serves_one_query_at_a_time_and_the_next_resumes(spark: Any, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     make_orders(tmp_path / "in", 0)
+    checkpoint = f"{tmp_path}/ck ü+#%20?"  # Spark neither encodes nor decodes a path
     orders = spark.readStream.schema(ORDERS).json(str(tmp_path / "in"))
     totals = megaflow.spark.stateful(orders.groupBy("customer", "shop"), add, TOTALS)
     with pytest.raises(UsageError, match="none has started one yet"):
         totals.megaflow.status()
 
     def start() -> Any:
-        return totals.writeStream.option("checkpointLocation", f"{tmp_path}/ck").start(str(tmp_path / "out"))
+        return totals.writeStream.option("checkpointLocation", checkpoint).start(str(tmp_path / "out"))
 
     query = totals.megaflow.start_query(start)
     other = totals.megaflow.start_query(totals.writeStream.format("noop").start)
@@ -179,7 +180,7 @@ def test_a_frame_serves_one_query_at_a_time_and_the_next_resumes(spark: Any, tmp
     assert "reads a stateful frame twice" in str(twice.exception())
 
     make_orders(tmp_path / "in", 1)
-    writer = totals.writeStream.option("checkpointLocation", f"{tmp_path}/ck").trigger(availableNow=True)
+    writer = totals.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
     query = totals.megaflow.start_query(lambda: writer.start(str(tmp_path / "out")))
     assert query.awaitTermination(WAIT_SECONDS)
     found = spark.read.parquet(str(tmp_path / "out"))
