@@ -390,7 +390,8 @@ def test_a_query_that_fails_is_one_sentence_with_its_cause(spark: Any, job: Job,
     with Feed(spark.readStream.text(str(tmp_path / "in")).select(udf(always, "string")("value")), job) as feed:
         feed.ended()
     assert isinstance(feed.error, SourceError)
-    assert str(feed.error) == "the streaming DataFrame: ValueError: no good: a"
+    line = always.__code__.co_firstlineno + 1
+    assert str(feed.error) == f"the streaming DataFrame: ValueError: no good: a ({__file__}, line {line}, in always)"
     check_equal(job.lines, [])
 
 
