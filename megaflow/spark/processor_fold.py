@@ -107,10 +107,10 @@ def event_path(schema: Any) -> Sequence[int]:
     if len(found) > 1:
         names = ", ".join(schema.fields[place].name for place in found)
         raise UsageError(f"Several columns have a watermark: {names}. Keep one of them.")
-    for place in found:
-        kind = schema.fields[place].dataType
-        return (place, kind.names.index("end")) if kind.typeName() == "struct" else (place,)
-    return ()
+    if not found:
+        return ()
+    kind = schema.fields[found[0]].dataType
+    return (*found, kind.names.index("end")) if kind.typeName() == "struct" else (*found,)
 
 
 def declared_states(processor: Any, time_mode: str) -> dict[str, str]:

@@ -198,7 +198,7 @@ class Variable:
         self._handle = handle
 
     def declaration(self) -> str:
-        """Return what kind of entries the variable has. Entries of another declaration do not fit it."""
+        """Return the declaration in words, for comparison. Entries of another declaration do not fit the variable."""
         return f"{self._kind()}{'' if self.ttl_ms is None else ' with a TTL'}"
 
     def clear(self) -> None:
