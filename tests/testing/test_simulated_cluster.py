@@ -211,6 +211,18 @@ def test_results_at_the_end_come_once_whatever_happened_before(seed: int) -> Non
     assert sorted(again, key=str) == sorted([("b", 21), ("c", 1), ("b", longest["b"]), ("c", ["c"])], key=str)
 
 
+@pytest.mark.parametrize("end", [Kill(), Stop()], ids=["kill", "stop"])
+def test_event_time_follows_the_clock_after_a_resume(end: Any) -> None:
+    def dataflow(flow: Any) -> Any:
+        views = flow.lines().map(int).event_time(float, advance_when_idle=True)
+        return views.window(tumbling(5), key=lambda at: 0).count()
+
+    cluster = SimulatedCluster(1, durable=True)
+    cluster.at(seconds=3, do=end)
+    found = cluster.run(dataflow, lines=["1000", "1090", Wait(60)])
+    assert found == [(0, Window(1000, 1005), 1), (0, Window(1090, 1095), 1)]
+
+
 class Outside:
     """What a test's sink writes to, and what has become of it."""
 

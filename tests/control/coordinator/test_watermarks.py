@@ -294,6 +294,16 @@ def test_branches_that_were_idle_before_their_partition_do_not_hold_back_the_job
     assert bench.tick(0.125) == 125_980, "the clock, from the greatest bound of the least operator"
 
 
+@pytest.mark.parametrize("both", [True, False])
+def test_a_job_that_resumes_follows_the_clock_without_a_record(both: bool) -> None:
+    operators = {name: replace(each, advances=both or name == "clicks") for name, each in CLICKS.items()}
+    bench = Bench([], operators=operators, durable=Durable((), 1.0, 7, 40, watermark=980), **TOPIC)
+    (only,) = found(bench, "only")
+    bench.hear(0, PartitionsIdle((only,)))
+    bench.tick()
+    assert bench.tick(0.5) == (500_980 if both else None), "an operator without the argument may have had records"
+
+
 def test_an_operator_that_does_not_follow_the_clock_is_named() -> None:
     bench = Bench([], operators={**CLICKS, "clicks": replace(CLICKS["clicks"], advances=True)}, **TOPIC)
     (only,) = found(bench, "only")

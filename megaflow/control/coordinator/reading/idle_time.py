@@ -9,7 +9,8 @@
 3. The job cannot know whether a quiet partition will have more records of the same time, so its last windows stay open.
    With `advance_when_idle`, event time follows the clock from then on. The last windows of a quiet partition close once
    as much time has passed as their ends were ahead of event time. The time that passes is added to the greatest bound,
-   or to the watermark of that moment if that is greater. So a coordinator that takes over never goes back.
+   or to the watermark of that moment if that is greater. So a coordinator that takes over never goes back. A job that
+   resumes knows only its watermark until a record comes. The clock then starts from there if all operators follow it.
 4. So an operator without `advance_when_idle` stops the others at its own bound. A status names it (`stands_at`).
 5. A partition that is gone, such as a removed file, counts as an idle one, with the bounds that it had reached. So if
    only idle partitions are left, or none, event time advances as if it were still there. If it was not idle when it
@@ -75,6 +76,8 @@ class IdleTime:
             name: max(bound, self._begun) + gone if name in self._advancing else bound
             for name, bound in seen.items()
         }
+        if not reached and self._begun > NEVER and bounds.keys() <= self._advancing:
+            return min(self._begun + gone, GREATEST)
         least = min(reached, key=reached.__getitem__, default=None)
         is_behind = least is not None and reached[least] < max(reached.values())
         self.stands_at = least if is_behind and least not in self._advancing else None
