@@ -308,6 +308,30 @@ def test_a_stop_ends_a_process_that_joined_by_hand_with_0(counted: Counted, is_a
 
 
 @pytest.mark.slow
+def test_the_second_signal_at_a_joined_process_has_the_effect_it_announces(counted: Counted) -> None:
+    run = counted.run("--name", "counted", rate=40)
+    run.status_when(lambda status: status["state"] == "running")
+    other = run.megaflow("run", WORDCOUNT, "--join", "counted")
+    try:
+        run.status_when(lambda status: len(status["workers"]) == 2)
+        assert run.control("move-bins", "--balance").returncode == 0
+        other.send_signal(signal.SIGTERM)
+        wait_until(lambda: any("is leaving" in line for line in other.errors))
+        other.send_signal(signal.SIGTERM)
+        left = other.end()
+        assert left.code == 128 + signal.SIGTERM and "fails the job" not in left.errors, left
+        assert says(left.errors, "a second Ctrl-C ends it", "the job resumes without it"), left
+        await_restart(run, 1)
+    finally:
+        other.finish()
+    run.status_when(lambda status: status["state"] == "running" and len(status["workers"]) == 1)
+    assert run.control("stop").returncode == 0
+    end(run, 0)
+    end(counted.run(), 0)
+    counted.check()
+
+
+@pytest.mark.slow
 def test_resumed_and_recovered_jobs_take_new_processes(counted: Counted) -> None:
     run = counted.run("--processes", "2", rate=40)
     counted.await_more()

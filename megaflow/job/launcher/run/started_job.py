@@ -169,7 +169,7 @@ class JobHandle(JobControl):
     def outputs(self) -> Outputs:
         """Return the output records as they come, epoch by epoch: `for record in job.outputs()`, or `async for`.
 
-        If the job fails, its error is raised after the last record before the failure. A second call continues with the
+        If the job fails, its error is raised after the records of all earlier epochs. A second call continues with the
         records that were not yet returned. Up to about 4 MB of unread records are kept. Beyond that the job waits for
         the reader, even if it never reads. While the program waits in `wait` or `stop`, all further records are kept.
         With `state` a record comes once a checkpoint contains it, and therefore exactly once even if processes are
@@ -178,7 +178,8 @@ class JobHandle(JobControl):
         check_process(self._process)
         if self._output is None:
             raise UsageError(
-                "This job's outputs are not returned here: read them where output= sends them, or from run.results."
+                "This job's outputs are not returned here: read them where output= sends them, or from run.results. "
+                "Call wait() to wait for the end of the job."
             )
         return Outputs(self._output, self)
 

@@ -20,7 +20,7 @@ from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.reachable import check_listening
 from megaflow.job.spec import FORMS, Address, ChildSpec, JobSpec, JoiningProcess, address_of, listening
 from megaflow.job.worker.process.child import Process
-from megaflow.job.worker.process.leave_on_signal import LeaveOnSignal, handled
+from megaflow.job.worker.process.leave_on_signal import AGAIN, AGAIN_WITH_STATE, LeaveOnSignal, handled
 from megaflow.program import Worker
 from megaflow.timely.communication.address import address_text
 from megaflow.timely.communication.client import Client
@@ -88,7 +88,8 @@ def join_job(
             inputs=settings.inputs, piped=settings.piped,
         )  # fmt: skip
     process = Process(child, joined)
-    leave = LeaveOnSignal(address, secret, lambda: bool(process.shared.stagings), report)
+    again = AGAIN if settings.durable is None else AGAIN_WITH_STATE
+    leave = LeaveOnSignal(address, secret, lambda: bool(process.shared.stagings), report, again)
     try:
         with profile_folder(spec.profile, report), handled(leave):
             process.run()

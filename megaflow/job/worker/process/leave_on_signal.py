@@ -28,6 +28,7 @@ from megaflow.timely.communication.client import Client
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN = "a second Ctrl-C ends it at once and fails the job"
+AGAIN_WITH_STATE = "a second Ctrl-C ends it at once, and the job resumes without it from its last checkpoint"
 
 
 @dataclass(eq=False, repr=False)
@@ -38,6 +39,7 @@ class LeaveOnSignal:
     _secret: bytes
     _is_let_in: Callable[[], bool]
     _report: Callable[[str], None]  # shows a text to the user
+    _again: str = AGAIN  # the effect of the second signal
     _is_wanted: threading.Event = field(default_factory=threading.Event, init=False)
     _joined: threading.Event = field(default_factory=threading.Event, init=False)
     _worker: int = field(default=-1, init=False)  # the first worker that has joined
@@ -60,7 +62,7 @@ class LeaveOnSignal:
     def _ask(self) -> None:
         self._joined.wait()
         who = f"worker {self._worker}"
-        self._report(f"{who} is leaving: it finishes its work while its bins move away; {AGAIN}")
+        self._report(f"{who} is leaving: it finishes its work while its bins move away; {self._again}")
         try:
             with contextlib.closing(Conversation(self._connect(*self._address), None, self._connect)) as talk:
                 commands.check_removal(talk, self._worker)
@@ -70,7 +72,7 @@ class LeaveOnSignal:
         except PeerLost:
             pass  # it has left, or the job has ended
         except MegaflowError as error:
-            self._report(f"{who} could not leave: {error}; {AGAIN}")
+            self._report(f"{who} could not leave: {error}; {self._again}")
 
     def _connect(self, host: str, port: int) -> Client:
         try:
