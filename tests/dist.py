@@ -119,7 +119,7 @@ def install(built: Built, environment: Path) -> Path:
 def first_program() -> list[Block]:
     """Return the blocks of README that belong to its first program."""
     text = (ROOT / "README.md").read_text("utf-8")
-    titles = "A program", "Three things to try"
+    titles = "A program", "Four things to try"
     begin, end = (text.count("\n", 0, text.index(f"\n## {title}\n")) + 2 for title in titles)
     return [block for block in blocks(ROOT / "README.md") if begin < block.line < end]
 

@@ -10,7 +10,8 @@ programs for other systems:
   below it. Durations, rates, sizes, epochs, ports and process numbers may differ. `...` stands for any text; alone in
   a line it stands for any lines.
 - `sh` is not run, because it needs another machine or an installation. Its `megaflow` commands are parsed.
-- A comment `<!-- console` or `<!-- python` is invisible to readers. It runs like a block, and makes the input.
+- A comment `<!-- console` or `<!-- python` is invisible to readers. It runs like a block. It may start a job and wait
+  for it, but makes no input that readers cannot see.
 - `<!-- test: spark -->` marks a page that needs Spark, and `<!-- test: postgres -->` one that needs a server of
   PostgreSQL, whose address is in SHOP. All pages but the README are slow tests.
 """
@@ -54,6 +55,7 @@ UNITS = "seconds?|s|ms|µs|B|kB|MB|GB|KiB|MiB|%"
 VARIES = re.compile(
     rf"127\.0\.0\.1:\d+|(?<=\bpid )\d+|(?<=\bepoch )\d+|\d[\d.,]*(?= ?(?:{UNITS})(?!\w))|\d[\d.,]*(?=[\w ]*/s\b)"
 )
+MAKES_INPUT = re.compile(r"\$ (?:printf|yes|seq|mkdir|cat >) |Path\(.*write_text")
 ANSWER_SECONDS = 360.0
 LINE_MAX = 120
 
@@ -234,6 +236,15 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pyte
             else:
                 for command in re.findall(r"^(?:\w+=\S+ )*(megaflow (?:.*\\\n)*.*)", block.text, re.MULTILINE):
                     parse(command.replace("\\\n", ""))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_readers_see_how_the_input_is_made(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    hidden = re.findall(r"^<!-- (?:console|python)\n(.*?)^-->$", text, re.MULTILINE | re.DOTALL)
+    seen = set(re.sub(r"^<!-- .*?-->$", "", text, flags=re.MULTILINE | re.DOTALL).replace("\n$ ", "\n").splitlines())
+    made = [line.removeprefix("$ ") for block in hidden for line in block.splitlines() if MAKES_INPUT.match(line)]
+    assert set(made) <= seen, f"{page.name}: {[line for line in made if line not in seen]}"
 
 
 def anchors(page: Path) -> set[str]:
