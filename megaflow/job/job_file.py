@@ -306,8 +306,8 @@ def present() -> Iterator[tuple[Job, bool]]:
 
     For root, the jobs of other users follow.
     """
-    own, *others = folders_to_read()
-    for folder in (own, *others):
+    own, others = folders_to_read()
+    for folder in others if own is None else (own, *others):
         for path in sorted(folder.glob("*.json")):
             if job := read(path):
                 alive = is_alive(job)
@@ -332,7 +332,9 @@ def find(name: str | None) -> Job:
         for job, _ in jobs:
             if job.name == name:
                 return job
-        has_ended = NAME.fullmatch(name) and any(_ended_path(each, name).exists() for each in folders_to_read())
+        own, others = folders_to_read()
+        folders = others if own is None else [own, *others]
+        has_ended = NAME.fullmatch(name) and any(_ended_path(each, name).exists() for each in folders)
         what = f"the job {name!r} has ended" if has_ended else f"there is no job named {name!r}"
         raise JobNotFound(f"{what}; running: {names}")
     if len(living) > 1:

@@ -67,16 +67,19 @@ def places() -> Iterator[Path]:
         yield Path(home, ".cache", "megaflow")
 
 
-def folders_to_read() -> list[Path]:
-    """Return the folders that may have files of running jobs: this user's, then, for root, those of other users.
+def folders_to_read() -> tuple[Path | None, list[Path]]:
+    """Return the folders that may have files of running jobs: this user's, and for root those of other users.
 
-    Raises UsageError in the same cases as `private_folder`.
+    If root names a folder of another user, such as that of a service, it is the only one. Raises UsageError in the same
+    cases as `private_folder`.
     """
-    found = [private_folder()]
-    if os.getuid() == 0 and not os.environ.get(RUNTIME_DIR):
-        others = [*Path("/run/user").glob("*/megaflow"), *Path(tempfile.gettempdir()).glob("megaflow-*")]
-        found += filter(_is_of_another, sorted(others))
-    return found
+    if os.getuid():
+        return private_folder(), []
+    if given := os.environ.get(RUNTIME_DIR):
+        folder = Path(given, "megaflow")
+        return (None, [folder]) if _is_of_another(folder) else (private_folder(), [])
+    others = [*Path("/run/user").glob("*/megaflow"), *Path(tempfile.gettempdir()).glob("megaflow-*")]
+    return private_folder(), [*filter(_is_of_another, sorted(others))]
 
 
 def _is_of_another(folder: Path) -> bool:

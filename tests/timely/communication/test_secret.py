@@ -108,8 +108,23 @@ def test_root_reads_the_folders_of_other_users(monkeypatch: pytest.MonkeyPatch, 
         folder.chmod(mode)
         if os.getuid() == 0:
             os.chown(folder, 12345, 12345)
-    found = [folder for folder in folders_to_read() if runtime in folder.parents]
-    assert found == ([own, other] if os.getuid() == 0 else [own])
+    first, others = folders_to_read()
+    found = [folder for folder in others if runtime in folder.parents]
+    assert first == own and found == ([other] if os.getuid() == 0 else [])
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root reads the folders of other users")
+def test_root_reads_the_folder_of_a_service_that_it_names(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
+    folder = runtime / "service" / "megaflow"
+    monkeypatch.setenv("MEGAFLOW_RUNTIME_DIR", str(folder.parent))
+    assert folders_to_read() == (folder, []), "it is made"
+    os.chown(folder, 12345, 12345)
+    assert folders_to_read() == (None, [folder])
+    with pytest.raises(NoPrivateFolder, match="belongs to user 12345"):
+        private_folder()  # where a job of root's own would write
+    folder.chmod(0o755)
+    with pytest.raises(NoPrivateFolder):
+        folders_to_read()
 
 
 def test_without_a_runtime_folder_the_temporary_one_is_used(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
