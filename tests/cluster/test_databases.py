@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sqlite3
 from collections import Counter
@@ -14,8 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from megaflow.cli.main import cli
+from megaflow.job.job_file import process_start
 from tests.apps.ordered import ALL_ORDERS, ALL_TOTALS, Ordered
-from tests.cluster.processes import ROOT, STATUS_SECONDS, Run, wait_until
+from tests.cluster.processes import ROOT, STATUS_SECONDS, Run, lives, wait_until
 from tests.connect.postgres_server import PostgresServer, binaries
 from tests.results import check_equal, comparing
 from tests.test_programs_of_the_docs import code_with
@@ -88,6 +90,13 @@ class Server:
             except psycopg.errors.UndefinedTable:
                 return []
 
+    def run(self, statements: str) -> None:
+        """Run statements that return no rows."""
+        import psycopg
+
+        with psycopg.connect(self.server.url) as connection:
+            connection.execute(statements)
+
     def lose(self) -> None:
         """Kill it, and start it again."""
         self.server.kill()
@@ -159,6 +168,42 @@ def test_what_is_deleted_goes_through_the_store_and_is_gone(
         code, _, said = start(*words, "--processes", "2").end()
         assert code == 0, said
         check_equal(database.query("SELECT item, count FROM stock ORDER BY item"), wanted)
+
+
+def remove_marks(database: File | Server) -> None:
+    """Run the statements of the page that remove old marks."""
+    page = (ROOT / "docs" / "databases.md").read_text(encoding="utf-8")
+    [statements] = [each for each in re.findall(r"```sql\n(.*?)```", page, re.DOTALL) if "needed" in each]
+    if isinstance(database, File):
+        connection = sqlite3.connect(database.path, timeout=180)
+        connection.executescript(statements)
+        connection.close()
+    else:
+        database.run(statements)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_old_marks_can_be_removed_between_runs(
+    start: Callable[..., Run], tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    database: File | Server = File(tmp_path) if kind == "sqlite" else request.getfixturevalue("server")
+    ordered = Ordered(tmp_path / "orders.csv", 1200)
+    words = [APP, "--lines", str(ordered.path), "--output", "none", "--state", str(tmp_path / "state")]
+    words += ["--processes", "2", "--checkpoint-every", "0.1"]
+    for _ in range(3):
+        written = len(database.query("SELECT number FROM orders"))
+        run = start(*words, "--rate", "200", "--", database.place)
+        wait_until(lambda: len(database.query("SELECT number FROM orders")) > written + 100, STATUS_SECONDS)  # noqa: B023
+        workers = [(each["pid"], process_start(each["pid"])) for each in run.status()["workers"]]
+        run.process.kill()
+        run.end()
+        wait_until(lambda: not any(lives(*each) for each in workers))  # noqa: B023
+        remove_marks(database)
+        assert len(database.query("SELECT token FROM megaflow_marks")) <= 8, "two deliveries of two workers and sinks"
+    code, _, said = start(*words, "--", database.place).end()
+    assert code == 0, said
+    check(database, ordered)
 
 
 LENGTHS = """
