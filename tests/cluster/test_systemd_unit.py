@@ -19,7 +19,7 @@ from tests.results import check_equal
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-UNIT = ROOT / "apps" / "wordcount.service"
+UNIT = ROOT / "deploy" / "wordcount.service"
 CLEAN = (0, -signal.SIGHUP, -signal.SIGINT, -signal.SIGTERM, -signal.SIGPIPE)  # for systemd, by default
 
 
@@ -52,7 +52,7 @@ class Systemd:
     def start(self) -> Process:
         """Start the command, and wait until the job runs."""
         command = [sys.executable, "-m", "megaflow", *self.arguments]
-        process = Process(command, cwd=UNIT.parent, env=self.environment)
+        process = Process(command, cwd=ROOT / "apps", env=self.environment)
         self._stack.callback(process.finish)
         wait_until(lambda: any("steer it with" in line for line in process.errors) or process.poll() is not None)
         return process
