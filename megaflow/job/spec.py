@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import pickle
+import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, Final, TypeAlias
@@ -24,6 +25,7 @@ ENGINE: Final = "megaflow"
 """The place in the program of the operators that a worker adds to it."""
 
 BACKLOG = 128
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # ask a job, or a process that joined, to stop
 GC_VARIABLE = "MEGAFLOW_GC_THRESHOLD"
 INSTALLED = ("site-packages", "dist-packages")  # folders of libraries, in any environment
 

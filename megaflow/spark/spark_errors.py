@@ -17,6 +17,10 @@ OTHER_PYTHON: Final = (
 LOST_PYTHON: Final = ("Error from python worker", "worker exited unexpectedly")
 """Errors with which another version of Python may also end."""
 UNRESPONSIVE: Final = "masters are unresponsive"
+SHUT_DOWN: Final = (
+    "stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown", "RpcEnv already stopped",
+)  # fmt: skip
+"""Parts of errors that Java raises between a signal and its end."""
 INTERRUPTED: Final = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: java.lang.InterruptedException"
 )

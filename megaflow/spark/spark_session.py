@@ -19,7 +19,7 @@ from typing import Any
 from py4j import java_gateway  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import AnalysisException, PySparkRuntimeError
+from pyspark.errors import AnalysisException, PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
@@ -30,11 +30,12 @@ from megaflow.control.wording import Notice
 from megaflow.errors import SourceError, UsageError
 from megaflow.spark.kept_query import note_holder
 from megaflow.spark.query_spec import SparkSpec
-from megaflow.spark.spark_errors import root_cause, start_failure
+from megaflow.spark.spark_errors import SHUT_DOWN, root_cause, start_failure
 
 MASTER = "local[*,4]"  # plain local[*] gives a task one attempt; 4 is Spark's own default on a cluster
 LOG = "spark.log"
 STOP_TIMEOUT_SECONDS = 10
+CLOSED_SECONDS = 1.0  # from the end of Java's sockets to that of its process
 OPTIONS = {
     "spark.executorEnv.PYTHONSAFEPATH": "1",  # its Python processes import nothing from their start directory
     "spark.driver.bindAddress": "127.0.0.1",
@@ -101,11 +102,15 @@ def worded_failure(master: str, log_path: Path) -> Iterator[None]:
         yield
     except Py4JError as error:
         said = log_path.read_text(errors="replace") if log_path.exists() else ""
-        try:
-            text = str(error)
-        except Py4JError:  # Java, which has the text, is gone
-            text = repr(error)
-        raise start_failure(master, text, said, __version__) from None
+        raise start_failure(master, text_of(error), said, __version__) from None
+
+
+def text_of(error: Exception) -> str:
+    """Return the text of an error, which Java may have."""
+    try:
+        return str(error)
+    except Py4JError:  # Java is gone
+        return repr(error)
 
 
 @contextlib.contextmanager
@@ -185,12 +190,21 @@ def _stop(session: SparkSession) -> None:
 
 
 def java_ended(session: SparkSession, error: Exception) -> bool:
-    """Return whether `error` comes from the end of a Java process that this process started."""
+    """Return whether `error` comes from the end of a Java process that this process started.
+
+    A signal such as SIGTERM makes Java stop the session before it ends. Until then it still raises exceptions.
+    """
     process: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
-    if process is None or not isinstance(error, Py4JError | OSError) or isinstance(error, Py4JJavaError):
-        return False  # a Java exception comes from a living Java process
+    if process is None or not isinstance(error, Py4JError | PySparkException | OSError):
+        return False
+    seconds = CLOSED_SECONDS
+    if isinstance(error, Py4JJavaError | PySparkException):  # from a living Java process
+        is_stopped_here = session.sparkContext._jsc is None
+        if is_stopped_here or not any(each in text_of(error) for each in SHUT_DOWN):
+            return False
+        seconds = STOP_TIMEOUT_SECONDS
     try:
-        process.wait(1.0)  # its sockets close a moment before it ends
+        process.wait(seconds)
     except subprocess.TimeoutExpired:
         return False
     return True

@@ -309,5 +309,27 @@ def records_of(path: Path) -> list[Any]:
     return [json.loads(line)["record"] for line in text.rpartition("\n")[0].splitlines()]
 
 
+def children_of(pid: int) -> list[int]:
+    """Return the processes that any thread of this process has started."""
+    found: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def tree_of(pid: int) -> list[int]:
+    """Return a process and all processes below it. A process stands before its parent."""
+    return [each for child in children_of(pid) for each in tree_of(child)] + [pid]
+
+
+def signal_all(pid: int, number: int) -> None:
+    """Send a signal to a process and all processes below it, the parents last, as a service manager may."""
+    for each in tree_of(pid):
+        with suppress(ProcessLookupError):
+            os.kill(each, number)
+
+
 def lives(pid: int, start: str | None) -> bool:
     return process_start(pid) == start and not Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].startswith(" Z")

@@ -142,12 +142,12 @@ def test_too_few_descriptors_are_said_before_anything_starts(tmp_path: Path, lim
     assert (code, output) == (1, "") and said.endswith(f"{limit}. Raise the limit: ulimit -n 1024")
 
 
-def test_an_interrupted_worker_is_named(start: Callable[..., Run]) -> None:
+def test_a_worker_that_a_signal_ended_is_named(start: Callable[..., Run]) -> None:
     run = start(WORDCOUNT, "--lines", "-", "--processes", "2", stdin=subprocess.PIPE)
     worker = run.status_when(lambda record: len(record["workers"]) == 2)["workers"][1]
-    os.kill(worker["pid"], signal.SIGINT)
+    os.kill(worker["pid"], signal.SIGUSR1)
     code, _, said = run.end()
-    named = f"worker 1 ({worker['address']}, pid {worker['pid']}) was killed by SIGINT"
+    named = f"worker 1 ({worker['address']}, pid {worker['pid']}) was killed by SIGUSR1"
     lost = "the state of 128 of 256 bins of 'count' (1,3,5,7,9,11,13,…,255)"
     assert code == 1 and said[-1].startswith(f"megaflow: {named}, and with it {lost}; all other"), said
     assert no_internals(said)

@@ -23,7 +23,7 @@ from megaflow.durable.local_folder import open_to_look
 from megaflow.durable.store import Store
 from megaflow.errors import StoreError
 from megaflow.job.kept_states import read_state
-from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, wait_until
+from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, children_of, signal_all, wait_until
 from tests.results import check_equal, comparing
 
 pytestmark = [
@@ -124,16 +124,6 @@ class Fed:
         check_equal(got, {word: numbers for word, numbers in wanted.items() if numbers})
 
 
-def children_of(pid: int) -> list[int]:
-    """Return the processes that any thread of this process has started."""
-    found: list[int] = []
-    with suppress(FileNotFoundError, ProcessLookupError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(FileNotFoundError, ProcessLookupError):
-                found += map(int, (task / "children").read_text().split())
-    return found
-
-
 def command_of(pid: int) -> str:
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
@@ -175,6 +165,26 @@ def test_whatever_is_killed_each_line_that_arrives_counts_once(tmp_path: Path, k
                 if what == "launcher":
                     run.end()
                     run = fed.run()
+            fed.await_more(run)
+        fed.finish(run)
+    finally:
+        run.process.finish()
+    fed.check()
+
+
+@pytest.mark.parametrize(("on", "code"), [("", 0), ("spark:local[4]", 75)], ids=["fed", "on executors"])
+def test_signal_to_all_processes_of_a_job_and_java(tmp_path: Path, on: str, code: int) -> None:
+    fed = Fed(tmp_path, Random(f"all {os.environ.get('MEGAFLOW_SEED', 1)}"))
+    words = ["--on", on] if on else []
+    run = fed.run(*words)
+    try:
+        with fed.arriving():
+            fed.await_more(run)
+            signal_all(run.process.pid, signal.SIGTERM)
+            ended, _, said = run.end()
+            assert ended == code, said
+            assert ("stopped at checkpoint" if code == 0 else "its state is kept in") in said[-1], said
+            run = fed.run(*words)
             fed.await_more(run)
         fed.finish(run)
     finally:

@@ -74,6 +74,11 @@ class Children:
         """Whether the process that is blamed for the loss ended by itself."""
         return self._blamed is not None and self._blamed.ended_by_itself
 
+    @property
+    def blamed_elsewhere(self) -> bool:
+        """Whether the process that is blamed for the loss ran on an executor."""
+        return self._blamed is not None and bool(self._blamed.host)
+
     def at(self, address: Address) -> Child | None:
         """Return the newest child that listens at this address."""
         return next((child for child in reversed(self.all) if child.address == address), None)

@@ -27,6 +27,7 @@ from megaflow.job.exit_report import ReportPipe
 from megaflow.job.heartbeat import HeartbeatFile
 from megaflow.job.launcher.processes.child_process import Child
 from megaflow.job.launcher.processes.print_reader import PrintReader
+from megaflow.job.launcher.processes.wakeups import withheld_signals
 from megaflow.job.limits import start_text
 from megaflow.job.memory_limit import watch_kills
 from megaflow.job.nested_start import check_depth
@@ -35,6 +36,7 @@ from megaflow.quick_dataclass import dataclass
 
 BOOT = (
     "import gc, sys, typing; gc.disable(); sys.path.insert(0, sys.argv.pop()); import megaflow; del sys.path[0]; "
+    "from megaflow.job.worker.process.lifeline import leave_signals; leave_signals(); "
     "from megaflow.job.worker.process.{} import main; gc.freeze(); gc.enable(); sys.exit(main())"
 )
 """Objects that imports create stay. Garbage collection during the imports would find nothing and take 6 % of the start.
@@ -107,10 +109,11 @@ class LocalSlot:
             printed = self.prints.open(child.printed_lines(spec), spec.job.workers)
             assert printed.dropped is not None, "the process has not ended"
             files = (self.listener.fileno(), pipe.writing, sign.file, printed.dropped.file)
-            process = subprocess.Popen(
-                COMMAND, stdin=subprocess.PIPE, stdout=printed.writing, stderr=printed.writing, pass_fds=files,
-                process_group=0,
-            )  # fmt: skip
+            with withheld_signals():
+                process = subprocess.Popen(
+                    COMMAND, stdin=subprocess.PIPE, stdout=printed.writing, stderr=printed.writing, pass_fds=files,
+                    process_group=0,
+                )  # fmt: skip
         except BaseException as error:
             pipe.close()
             if sign is not None:

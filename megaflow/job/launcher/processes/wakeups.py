@@ -9,6 +9,8 @@ The first Ctrl-C, SIGTERM or SIGHUP asks the job to drain and stop. The second e
 3. SIGHUP stays ignored if it was ignored at the start, as under nohup.
 4. Programs wait for a job in slices (`wait_in_slices`). `_thread.interrupt_main` sends no signal, so Python raises only
    when the main thread runs again.
+5. The launcher alone acts on these signals. A stop may also reach its processes, as when systemd stops a whole control
+   group. They leave it to the launcher: see `megaflow.job.worker.process.lifeline`.
 """
 
 import contextlib
@@ -17,11 +19,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 
 from megaflow.errors import EndedBySignal
+from megaflow.job.spec import STOP_SIGNALS
 
-WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SLICE_SECONDS = 0.2
 
 
@@ -149,6 +152,20 @@ class Signals(Wakeup):
 
 
 @contextlib.contextmanager
+def withheld_signals() -> Iterator[Callable[[], object]]:
+    """Block the signals of a stop in this thread, for the processes that it starts in the block. Yield their release.
+
+    A started process inherits the block, so these signals wait until it can handle them.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    release = partial(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+    try:
+        yield release
+    finally:
+        release()
+
+
+@contextlib.contextmanager
 def watched_signals(wanted: bool | Signals) -> Iterator[Signals]:
     """Yield Signals that receive signals during the block if `wanted`. Only the main thread may set handlers.
 
@@ -159,7 +176,7 @@ def watched_signals(wanted: bool | Signals) -> Iterator[Signals]:
     try:
         if wanted is True and threading.current_thread() is threading.main_thread():
             ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
-            before = {number: signal.signal(number, signals.handle) for number in WATCHED if number not in ignored}
+            before = {number: signal.signal(number, signals.handle) for number in STOP_SIGNALS if number not in ignored}
         yield signals
     finally:
         for number, handler in before.items():

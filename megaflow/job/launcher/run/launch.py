@@ -286,7 +286,8 @@ def tell_kept(error: BaseException, keeper: store.StoreKeeper, parts: JobParts) 
         parts.report(f"the job would fail again in the same way; {keeper.path} has its state: {remedy}")
     if parts.drain_limit.has_come or not is_loss(error):
         return
-    if parts.signals.received and isinstance(error, ClusterError | Outage):  # a signal had asked for a stop
+    is_ending = bool(parts.signals.received) and not parts.children.blamed_elsewhere
+    if is_ending and isinstance(error, ClusterError | Outage):  # a signal had asked for a stop
         parts.report(f"{error}; its state is kept in {keeper.path}: run the same command to resume")
         raise parts.signals.ended() from error
     if isinstance(error, Outage):

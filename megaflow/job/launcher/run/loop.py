@@ -34,7 +34,16 @@ from typing import Any
 from megaflow.control import launcher_messages as messages
 from megaflow.control.checkpoint_messages import SinksCommitted
 from megaflow.control.wording import Notice
-from megaflow.errors import ClusterError, MegaflowError, Outage, PeerFailed, PeerLost, ProtocolError, StoreUnfit
+from megaflow.errors import (
+    ClusterError,
+    MegaflowError,
+    Outage,
+    PeerFailed,
+    PeerLost,
+    ProtocolError,
+    SourceLost,
+    StoreUnfit,
+)
 from megaflow.job.job_file import Job
 from megaflow.job.launcher.inputs.launcher_input import JobInput
 from megaflow.job.launcher.inputs.line_pusher import LinePusher
@@ -344,11 +353,14 @@ class Loop:
         self._checkpoints.settle()
 
     def _check_feed(self) -> None:
-        """Raise the feed's error, unless a stopped job is ending: then workers close their connections as they end."""
+        """Raise the feed's error, unless a stopped job is ending: it needs the feed no more.
+
+        Workers close their connections as they end, and the signal of the stop may also have ended Spark's Java.
+        """
         error = None if self._feed is None else self._feed.error
         coordinator = self.parts.children.at((self.job.host, self.job.port))
         done = coordinator is not None and not coordinator.running  # if another one follows, `_move` checks again
-        is_left = self.parts.drain_limit.is_draining and isinstance(error, PeerLost)
+        is_left = self.parts.drain_limit.is_draining and isinstance(error, PeerLost | SourceLost)
         if error is not None and self._failing_since is None and not done and not is_left:
             raise error
 

@@ -49,6 +49,7 @@ from megaflow.job.launcher.inputs.launcher_input import JobInput, Resumption
 from megaflow.job.launcher.outputs.several_outputs import compare_lengths
 from megaflow.job.launcher.outputs.writer import Writer
 from megaflow.job.launcher.processes.provisioner import BOOT, COMMAND
+from megaflow.job.launcher.processes.wakeups import withheld_signals
 from megaflow.job.launcher.store.first_owners import OwnersBefore, first_owners, gone_text, of_checkpoint, table_of
 from megaflow.job.launcher.store.input_positions import check_compressed, check_followed, input_again, known_input
 from megaflow.job.launcher.store.store_keeper import StoreKeeper
@@ -136,12 +137,19 @@ def rehearse_in_a_process(task: Rehearsal) -> Rehearsed:
     built. Blocks for as long as a Python process needs to start and build the program.
     """
     files = [file for _, file in task.opened]
-    done = subprocess.run(
-        REHEARSAL, input=pickle.dumps(task), stdout=subprocess.PIPE, process_group=0, pass_fds=files, check=False
-    )
-    if done.returncode or not done.stdout:
-        raise ClusterError(f"The process that builds the program exited with code {done.returncode} without a message.")
-    match json.loads(done.stdout):
+    with withheld_signals() as release, subprocess.Popen(
+        REHEARSAL, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0, pass_fds=files
+    ) as process:
+        try:
+            release()
+            answered, _ = process.communicate(pickle.dumps(task))
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode or not answered:
+        code = process.returncode
+        raise ClusterError(f"The process that builds the program exited with code {code} without a message.")
+    match json.loads(answered):
         case {"refused": str(text)}:
             raise StoreError(text)
         case {"failed": str(text)}:

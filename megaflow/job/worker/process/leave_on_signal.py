@@ -22,11 +22,10 @@ from megaflow.control.client import commands
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import plan_removal
 from megaflow.errors import EndedBySignal, JobNotFound, MegaflowError, PeerLost
-from megaflow.job.spec import Address
+from megaflow.job.spec import STOP_SIGNALS, Address
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.client import Client
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN = "a second Ctrl-C ends it at once and fails the job"
 AGAIN_WITH_STATE = "a second Ctrl-C ends it at once, and the job resumes without it from its last checkpoint"
 
@@ -87,7 +86,7 @@ def handled(leave: LeaveOnSignal) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    kept = {number: signal.getsignal(number) for number in SIGNALS}
+    kept = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         for number, handler in kept.items():
             if number != signal.SIGHUP or handler is not signal.SIG_IGN:  # as under nohup

@@ -10,6 +10,10 @@
    notices the loss between two steps.
 5. glibc loads a library when a thread ends, and aborts the process if there is no memory left for it. A worker that
    reaches a memory limit would then die without its message. So the library is loaded before.
+6. A stop may also reach the launcher's processes, because service managers and schedulers signal a whole group or tree.
+   The launcher drains the job and needs its processes for that. So they handle these signals and do nothing. They do
+   not ignore them, because processes that the program starts would inherit that. Until the handlers are there, the
+   signals wait: the launcher starts the process with the signals blocked.
 """
 
 import contextlib
@@ -23,7 +27,7 @@ from collections.abc import Callable
 from typing import Final
 
 from megaflow.errors import ProtocolError
-from megaflow.job.spec import ChildSpec
+from megaflow.job.spec import STOP_SIGNALS, ChildSpec
 
 LIFELINE: Final = "megaflow-lifeline"  # the thread
 LENGTH_BYTES: Final = 8
@@ -36,6 +40,28 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # this libc lacks it
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def leave_signals() -> None:
+    """Leave the signals of a stop to the launcher, which has blocked them here. Forks get the default actions back.
+
+    A signal that is ignored, as SIGHUP under nohup, stays ignored.
+    """
+
+    def leave(number: int, frame: object) -> None:
+        """Do nothing."""
+
+    def restore() -> None:
+        for number in STOP_SIGNALS:
+            if signal.getsignal(number) is leave:
+                signal.signal(number, signal.SIG_DFL)
+
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, leave)
+            signal.siginterrupt(number, False)  # so no system call of a library ends early
+    os.register_at_fork(after_in_child=restore)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def load_for_ends_of_threads() -> None:
