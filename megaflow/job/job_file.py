@@ -17,7 +17,9 @@
 5. Before a process removes or replaces a file, it locks the folder and checks which job owns the file. So a job touches
    only its own file.
 6. An empty file .NAME.ended records that a job of this name has ended. The newest ENDED_MAX of these files stay.
-7. The socket NAME.sock beside a job's file (see `megaflow.job.admin_socket`) is removed with the file.
+7. A file or its folder may vanish while the job runs: /run/user/UID at logout, or by a cleaner of /tmp. The launcher
+   writes it again, in the same folder.
+8. The socket NAME.sock beside a job's file (see `megaflow.job.admin_socket`) is removed with the file.
 """
 
 import contextlib
@@ -172,15 +174,35 @@ def _check_gone(path: Path, replaced: FormerLaunchers) -> None:
         )
 
 
+def is_published(job: Job) -> bool:
+    """Return whether the file of a job is there, wherever its coordinator is and whether or not it recovers."""
+    return _is_of(job, folder_of(job) / f"{job.name}.json")
+
+
 def republish(job: Job) -> None:
-    """Rewrite the file of a published job. Raises OSError, also if another job now has the name."""
+    """Write the file of a published job again, with its folder if that is gone.
+
+    Raises OSError, also if another job now has the name or the folder cannot be used.
+    """
     if job.folder is None:
         return
     path = folder_of(job) / f"{job.name}.json"
+    if not os.path.lexists(path):
+        _make_again(path.parent)
     with _written_aside(job) as aside, _alone(path.parent):
         if os.path.lexists(path) and not _is_of(job, path):
             raise FileExistsError(f"{path} is another job's by now")
         os.replace(aside, path)
+
+
+def _make_again(folder: Path) -> None:
+    """Make the folder of a job's file as at the start, with the same checks. Raises OSError if that is impossible."""
+    try:
+        made = private_folder()
+    except UsageError as error:
+        raise OSError(str(error)) from error
+    if made.absolute() != folder.absolute():
+        raise OSError(f"the folder {folder} is gone and cannot be made again")
 
 
 def withdraw(job: Job, path: Path) -> None:

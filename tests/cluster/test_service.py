@@ -172,6 +172,22 @@ def test_interrupt_of_a_program_and_its_workers_stops_the_job(tmp_path: Path) ->
     assert (ended.code, ended.output) == (0, "A\nTrue\n"), ended.errors
 
 
+def test_job_whose_runtime_folder_is_removed_is_found_again(start: Callable[..., Run], tmp_path: Path) -> None:
+    app, text = tmp_path / "app.py", tmp_path / "words.txt"
+    app.write_text(PROGRAM)
+    text.write_text("a\n")
+    run = start(str(app), "--lines", str(text), "--follow", "--name", "words", "--output", "none")
+    run.status_when(lambda record: record["state"] == "running")
+    [before] = [json.loads(file.read_text()) for file in run.files()]
+    shutil.rmtree(run.folder)
+    wait_until(lambda: bool(run.files()))
+    [after] = [json.loads(file.read_text()) for file in run.files()]
+    check_equal(after, before, "with the same secret")
+    wait_until((run.folder / "words.sock").exists)
+    done = run.control("stop", "--force")
+    assert done.returncode == 0 and run.end()[0] == 1 and run.files() == [], done.stderr
+
+
 class ControlGroup(Systemd):
     """A unit with systemd's default `KillMode=control-group`, and what systemd does at the end of `TimeoutStopSec`."""
 

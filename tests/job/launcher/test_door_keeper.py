@@ -14,6 +14,7 @@ from megaflow.control.reports import BusyWorker
 from megaflow.errors import NoAnswer
 from megaflow.job.admin_socket import ask_launcher, short_name
 from megaflow.job.job_file import Job, door_path, present, process_namespace, process_start, publish, withdraw
+from megaflow.job.launcher.run import door_keeper
 from megaflow.job.launcher.run.door_keeper import REQUEST_BYTES, VISITORS_MAX, DoorKeeper
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.codec.encode import encode
@@ -68,6 +69,19 @@ def test_the_door_is_gone_with_the_job(runtime_folder: Path) -> None:
     assert [path for path in runtime_folder.iterdir() if path.suffix != ".ended"] == []
     with pytest.raises(NoAnswer, match="the launcher of job 'count' does not answer"):
         ask(job())
+
+
+def test_door_that_is_gone_opens_again(runtime_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door_keeper, "FILE_SECONDS", 0.01)
+    with answering(job()):
+        door = door_path(runtime_folder, "count")
+        for _ in range(2):
+            door.unlink()
+            answer = None
+            while answer is None:
+                with contextlib.suppress(NoAnswer):
+                    answer = ask(job())
+            assert answer == BUSY
 
 
 def test_each_of_several_jobs_has_a_door() -> None:

@@ -5,11 +5,13 @@
 2. No visitor can block the others. A visitor makes one request, of at most REQUEST_BYTES. The thread closes its
    connection SILENCE_SECONDS after it came, answered or not. If there are VISITORS_MAX visitors when another one comes,
    the first of them must leave. The thread does not wait to send an answer that does not fit into the socket's buffer.
+3. Every FILE_SECONDS the thread looks after the job's file, and opens the door again if its socket is gone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import socket
 import threading
@@ -22,10 +24,11 @@ from megaflow.control.launcher_messages import BusyReport, DropName, EndNow, Whe
 from megaflow.control.shapes import conforms
 from megaflow.errors import NoPrivateFolder, ProtocolError
 from megaflow.job.admin_socket import open_door
-from megaflow.job.job_file import Job
+from megaflow.job.job_file import Job, door_path, folder_of, is_published
 from megaflow.job.launcher.outputs.writer import Writer
 from megaflow.job.launcher.processes.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.run.machine import JobParts
+from megaflow.job.launcher.run.published_job import JobFile
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.poller import Poller
@@ -37,23 +40,30 @@ SILENCE_SECONDS = 5.0
 VISITORS_MAX = 32
 FAREWELL_SECONDS = 1.0  # for the thread to finish the present answer
 LOOK_SECONDS = 1.0
+FILE_SECONDS = 3.0  # between two looks whether the files of the job are still there
 FULL_SECONDS = 0.1  # before the next attempt to accept when no file descriptors are left
 
 
 class DoorKeeper:
     """The thread; a context manager that ends it. If the door cannot open, the job runs without it."""
 
-    def __init__(self, job: Job, handlers: Mapping[type, Callable[[Any], object]], look: Callable[[], None]) -> None:
-        """`handlers` maps each class of requests to the function that answers it; `look` runs every LOOK_SECONDS."""
+    def __init__(
+        self, job: Job, handlers: Mapping[type, Callable[[Any], object]], look: Callable[[], None],
+        look_after_file: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`handlers` maps each class of requests to the function that answers it; `look` runs every LOOK_SECONDS.
+
+        `look_after_file` runs every FILE_SECONDS, to write the job's file again if it is gone.
+        """
+        self._job = job
         self._handlers = handlers
         self._look = look
+        self._look_after_file = look_after_file
         self._visitors: dict[Link, bool] = {}  # in the order in which they came -> answered; some have left
         self._is_closing = False
         self._poller = Poller()
         self._listener: socket.socket | None = None
-        with contextlib.suppress(OSError, NoPrivateFolder):
-            self._listener = open_door(job)
-            self._poller.watch(self._listener, selectors.EVENT_READ, self._let_in)
+        self._open()
         self._thread = threading.Thread(target=self._run, name="megaflow-door", daemon=True)
 
     def __enter__(self) -> Self:
@@ -68,12 +78,31 @@ class DoorKeeper:
     def _run(self) -> None:
         try:
             self._look_again()
+            self._poller.call_later(FILE_SECONDS, self._look_after_files)
             while not self._is_closing:
                 self._poller.poll(None)
         finally:
             self._poller.close()
             if self._listener is not None:
                 self._listener.close()
+
+    def _open(self) -> None:
+        """Open the door, if the job can have one."""
+        with contextlib.suppress(OSError, NoPrivateFolder):
+            listener = open_door(self._job)
+            if self._listener is not None:
+                self._poller.watch(self._listener, 0, self._let_in)
+                self._listener.close()
+            self._listener = listener
+            self._poller.watch(listener, selectors.EVENT_READ, self._let_in)
+
+    def _look_after_files(self) -> None:
+        self._look_after_file()
+        with contextlib.suppress(NoPrivateFolder):  # the job has no files
+            door = door_path(folder_of(self._job), self._job.name)
+            if self._listener is not None and not os.path.lexists(door) and is_published(self._job):
+                self._open()
+        self._poller.call_later(FILE_SECONDS, self._look_after_files)
 
     def _look_again(self) -> None:
         self._look()
@@ -115,8 +144,9 @@ class DoorKeeper:
 
 
 def keep_door(
-    job: Job, parts: JobParts, writer: Writer, waits: Sequence[Callable[[], str]], input_waits: Callable[[], str] = str
-) -> DoorKeeper:
+    file: JobFile, parts: JobParts, writer: Writer, waits: Sequence[Callable[[], str]],
+    input_waits: Callable[[], str] = str,
+) -> DoorKeeper:  # fmt: skip
     """Return the keeper of a job's admin socket, which also reports what the functions `waits` return.
 
     Each returns what a part of the launcher waits for, other than workers; "" for nothing. Any thread may call it.
@@ -136,4 +166,4 @@ def keep_door(
         WhereResults: writer.parts.get("", writer).where,
     }
     handlers |= {} if parts.keeper is None else {DropName: parts.keeper.drop_name}
-    return DoorKeeper(job, handlers, BusyWords(parts.children, parts.report, waits_text).look)
+    return DoorKeeper(file.job, handlers, BusyWords(parts.children, parts.report, waits_text).look, file.look)

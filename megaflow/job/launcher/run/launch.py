@@ -52,7 +52,7 @@ from megaflow.job.launcher.processes.drain_limit import DrainLimit
 from megaflow.job.launcher.processes.provisioner import LocalProvisioner
 from megaflow.job.launcher.processes.wakeups import Signals, watched_signals
 from megaflow.job.launcher.run.door_keeper import keep_door
-from megaflow.job.launcher.run.machine import JobParts
+from megaflow.job.launcher.run.machine import JobParts, Machine
 from megaflow.job.launcher.run.process_starter import ProcessStarter, check_crowd
 from megaflow.job.launcher.run.published_job import published, replaced_by
 from megaflow.job.launcher.run.run_summary import RunSummary
@@ -144,13 +144,13 @@ def launch(
         with received.interruptible():
             addresses = starter.find_slots(begun)
             stack.enter_context(served)
-        job = stack.enter_context(published(spec, *addresses[0], secret, keeper, report))
+        job = (file := stack.enter_context(published(spec, *addresses[0], secret, keeper, report))).job
         starter.name = job.name
         drain_limit = DrainLimit(job.secret.encode(), children)
-        parts = JobParts(children, output, received, report, drain_limit, keeper)
+        parts = JobParts(children, output, received, report, drain_limit, keeper, Machine(publish=file.publish))
         attempts = Supervision(spec, parts, starter, begun, job)
         waits = [*(part.waits_text for part in writer.parts.values()), place.waits_text]
-        stack.enter_context(keep_door(job, parts, writer, waits, attempts.waits_text))
+        stack.enter_context(keep_door(file, parts, writer, waits, attempts.waits_text))
         attempts.begin(addresses)
         started(job)
         if options.page is not None:

@@ -4,6 +4,8 @@
    launcher from which the job takes over.
 2. If there is no private folder for the file, the job runs without one. So a user who may write only to the store can
    run it. Commands then reach it by the address of a process and the secret.
+3. The launcher looks after the file every few seconds, and writes it again if it is gone (`JobFile.look`). If that is
+   impossible, the user learns it once. The launcher keeps trying, because the folder may come back at the next login.
 """
 
 from __future__ import annotations
@@ -14,15 +16,28 @@ import re
 import shlex
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import field, replace
+from pathlib import Path
 from typing import Final
 
 from megaflow.control.wording import Notice, quantity
 from megaflow.errors import NoPrivateFolder
-from megaflow.job.job_file import NOBODY, FormerLaunchers, Job, own_job, publish, publish_numbered, withdraw
+from megaflow.job.job_file import (
+    NOBODY,
+    FormerLaunchers,
+    Job,
+    is_published,
+    own_job,
+    publish,
+    publish_numbered,
+    republish,
+    withdraw,
+)
 from megaflow.job.launcher import store
 from megaflow.job.spec import AppFile, JobSpec
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.address import address_text
 from megaflow.timely.communication.secret import RUNTIME_DIR, given_secret
 
@@ -70,11 +85,50 @@ def program_name() -> str:
     return default_name(getattr(sys.modules["__main__"], "__file__", None) or "job.py")
 
 
+@dataclass(eq=False, repr=False)
+class JobFile:
+    """The file of a job that runs. Any thread may write it."""
+
+    job: Job  # as published
+    _report: Callable[[str], None]
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _is_over: bool = field(default=False, init=False)
+    _is_told: bool = field(default=False, init=False)  # the user knows that the file is gone
+
+    def publish(self, job: Job) -> None:
+        """Write the job as it is now. Raises OSError."""
+        with self._turn:
+            self.job = job
+            republish(job)
+
+    def look(self) -> None:
+        """Write the file again if it is gone. Report the first time that this is impossible."""
+        with self._turn:
+            if self._is_over or self.job.folder is None or is_published(self.job):
+                return
+            try:
+                republish(self.job)
+                return
+            except OSError as error:
+                why, is_told, self._is_told = str(error), self._is_told, True
+        if not is_told:
+            place = f"--connect {address_text((self.job.host, self.job.port))}"
+            how = "" if given_secret() else ". Only a job with a secret of your own in MEGAFLOW_SECRET accepts that"
+            self._report(f"commands no longer find job {self.job.name!r}: {why}. Steer it by {place}{how}")
+
+    def withdraw(self) -> None:
+        """Remove the file for good, unless another job now has the name."""
+        with self._turn:
+            self._is_over = True
+            if self.job.folder is not None:
+                withdraw(self.job, Path(self.job.folder) / f"{self.job.name}.json")
+
+
 @contextlib.contextmanager
 def published(
     spec: JobSpec, host: str, port: int, secret: str, keeper: store.StoreKeeper | None, report: Callable[[str], None]
-) -> Iterator[Job]:
-    """Yield the job. Its file exists during the block, in place of the files of launchers that are gone."""
+) -> Iterator[JobFile]:
+    """Yield the job's file. It exists during the block, in place of the files of launchers that are gone."""
     name = spec.title or default_name(spec.app.path if isinstance(spec.app, AppFile) else "job.py")
     attempt, lock = 1 if spec.state is not None and spec.restarts else 0, "" if keeper is None else keeper.word
     job, replaced = own_job(spec.name or name, host, port, secret, attempt, spec.state, lock), replaced_by(keeper)
@@ -83,12 +137,13 @@ def published(
     except NoPrivateFolder as error:
         own = "" if given_secret() else " and a secret of your own in MEGAFLOW_SECRET"
         report(f"commands do not find job {job.name!r} by its name: {error}, or steer it by --connect{own}")
-        yield replace(job, folder=None)
+        yield JobFile(replace(job, folder=None), report)
         return
+    file = JobFile(replace(job, folder=str(path.parent.absolute())), report)
     try:
-        yield replace(job, folder=str(path.parent))
+        yield file
     finally:
-        withdraw(job, path)
+        file.withdraw()
 
 
 def started_text(job: Job, workers: int) -> str:
