@@ -21,6 +21,7 @@ Called by programs:
     front_door               lazy loading of the names below, and of the names that packages offer
     quick_dataclass          frozen dataclasses, made in a tenth of the time
     environment              the environment variables that megaflow reads
+    python_executable        the Python that runs the processes that megaflow starts
 Below:
     timely                   the engine: timely dataflow, with workers that join and leave
     connect                  sources and sinks: their protocols, and the built-in ones

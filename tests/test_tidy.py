@@ -113,6 +113,7 @@ SHELL = (
     "megaflow/job/worker/control/connection_handlers.py",
     "megaflow/durable/local_folder.py",
     "megaflow/job/",
+    "megaflow/python_executable.py",
     "megaflow/spark/",
     "megaflow/testing/",
     "megaflow/web/access.py",

@@ -23,10 +23,11 @@ import click
 from megaflow.cli.help import Command
 from megaflow.cli.options import answer, option, runtime_dir
 from megaflow.errors import MegaflowError, NoPrivateFolder
+from megaflow.python_executable import PACKAGES, marked_environment, python_path
 
 HOST = "127.0.0.1"
 ANSWER_SECONDS = 60.0  # of a new process on a crowded machine
-WORKER = "megaflow.job.worker.process.child"
+IMPORTING = "import sys; sys.path.insert(0, sys.argv.pop()); import megaflow.job.worker.process.child"
 EXTRAS = {
     # extra -> packages, and their use
     "arrow": (("pandas", "pyarrow"), "fast lines from Spark, and results to it"),
@@ -48,8 +49,8 @@ class Finding:
 
 
 def python() -> str:
-    """Return Python's version."""
-    return f"{sys.version.split()[0]}, {sys.executable}"
+    """Return Python's version, and the Python that runs workers."""
+    return f"{sys.version.split()[0]}, {python_path()}"
 
 
 def package() -> str:
@@ -61,8 +62,10 @@ def processes() -> str:
     """Start a process that imports a worker's code."""
     began = time.monotonic()
     try:
-        words = [sys.executable, "-P", "-c", f"import {WORKER}"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+        words = [python_path(), "-P", "-c", IMPORTING, PACKAGES]
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False, env=marked_environment()
+        )
     except OSError as error:
         from megaflow.job.limits import start_text
 
@@ -71,7 +74,7 @@ def processes() -> str:
         raise MegaflowError(f"A new process did not start within {ANSWER_SECONDS:.0f} s. Free the machine.") from None
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise MegaflowError(f"A new process cannot import megaflow: {last}. Install megaflow for {sys.executable}.")
+        raise MegaflowError(f"A new process cannot import megaflow: {last}. Install megaflow for {python_path()}.")
     return f"a worker process imports megaflow in {time.monotonic() - began:.1f} s"
 
 

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Final
 
 from megaflow.errors import UsageError
+from megaflow.python_executable import take_mark
 
 DEPTH: Final = "WITHIN_MEGAFLOW"  # environment variable, not for users
 DEPTH_MAX: Final = 3
@@ -32,7 +33,8 @@ def depth() -> int:
 
 
 def enter() -> None:
-    """Note that this process is a worker of a job."""
+    """Note that this process belongs to a job."""
+    take_mark()
     os.environ[DEPTH] = str(depth() + 1)
 
 

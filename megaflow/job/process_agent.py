@@ -36,6 +36,7 @@ from megaflow.job.heartbeat import READ_BYTES as SIGN_BYTES
 from megaflow.job.heartbeat import HeartbeatFile
 from megaflow.job.reachable import listen_toward, probe
 from megaflow.job.spec import AppFile, ChildSpec, Founder, JoiningProcess, send_spec
+from megaflow.python_executable import STARTED
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.address import address_text
 from megaflow.timely.communication.client import Client
@@ -192,7 +193,7 @@ class ProcessAgent:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
         given = dict(self.task.environment)
         path = os.pathsep.join(filter(None, [kept.get("PYTHONPATH", ""), given.get("PYTHONPATH", "")]))
-        return {**kept, **given, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+        return {**kept, **given, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", STARTED: "1"}
 
 
 def find_app_here(app: AppFile, shipped: str) -> str:

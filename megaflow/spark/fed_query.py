@@ -7,7 +7,6 @@ Each query has its own connection to the coordinator, which associates staged da
 
 import functools
 import logging
-import sys
 import threading
 import time
 import uuid
@@ -21,6 +20,7 @@ from megaflow.control import messages
 from megaflow.control.client.conversation import Conversation, Stopped
 from megaflow.durable.commits import query_of
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, SourceError
+from megaflow.python_executable import named_python
 from megaflow.quick_dataclass import dataclass
 from megaflow.rows.packed_rows import BatchTimes
 from megaflow.spark.batch_run import BatchRun, task_title
@@ -75,7 +75,7 @@ class FedQuery:
         self.batch_error: Exception | None = None  # of a failed batch; written by Spark's callback thread
         self._is_ending = threading.Event()  # the query is about to be stopped
         self._running: Any = None  # a StreamingQuery or a BatchRun
-        self._python = sys.executable  # of the executors
+        self._python = named_python()  # of the executors
         self._offsets = Path()  # Spark's record of the batches' times, in the checkpoint
         self._is_stream = True  # otherwise it is one batch
         self._turn = threading.Lock()  # for the conversation, if two threads use it
@@ -255,11 +255,12 @@ class FedQuery:
             flag, name = ("--lines", "") if self.input is None else ("--rows", f"{self.input}=")
             columns = f"{name}{self.source}?schema={column}"
             cause = f"{self.source.format!r} has no columns until you name them: {flag} {columns!r}"
-        worded = OTHER_PYTHON if self._python == sys.executable else (*OTHER_PYTHON, *LOST_PYTHON)
+        own = named_python()
+        worded = OTHER_PYTHON if self._python == own else (*OTHER_PYTHON, *LOST_PYTHON)
         if any(each in text for each in worded):
             cause = (
-                f"Spark's executors run {self._python}, which is not this Python, {sys.executable}, or lacks "
-                f"megaflow. Set PYSPARK_PYTHON={sys.executable} before the session starts, or install megaflow "
+                f"Spark's executors run {self._python}, which is not this Python, {own}, or lacks "
+                f"megaflow. Set PYSPARK_PYTHON={own} before the session starts, or install megaflow "
                 "there."
             )
         explained = SourceError(f"{self.name}: {cause}")

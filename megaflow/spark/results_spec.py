@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from megaflow.errors import StoreError, UsageError
+from megaflow.python_executable import named_python
 from megaflow.quick_dataclass import dataclass
 from megaflow.rows.ddl import EXAMPLE, parse_ddl, schema_json
 from megaflow.spark.preflight import check_installation
@@ -157,13 +158,13 @@ def check_python(what: str, python: str) -> None:
     that is installed here. If it is not the current Python, it is started and asked; this blocks until it answers.
     """
     path = shutil.which(python)
-    if path is not None and os.path.abspath(path) == os.path.abspath(sys.executable):
+    if path is not None and os.path.abspath(path) == os.path.abspath(named_python()):
         return
     lack = "which does not exist" if path is None else _what_lacks(path)
     if lack:
         raise UsageError(
             f"{what}: To read results, Spark starts {path or python} on this machine, {lack}. Set "
-            f"PYSPARK_PYTHON={sys.executable} before the session starts."
+            f"PYSPARK_PYTHON={named_python()} before the session starts."
         )
 
 

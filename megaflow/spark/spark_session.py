@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from pyspark.version import __version__
 
 from megaflow.control.wording import Notice
 from megaflow.errors import SourceError, UsageError
+from megaflow.python_executable import python_path
 from megaflow.spark.kept_query import note_holder
 from megaflow.spark.query_spec import SparkSpec
 from megaflow.spark.spark_errors import SHUT_DOWN, root_cause, start_failure
@@ -41,7 +41,6 @@ OPTIONS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.log.level": "ERROR",
-    "spark.pyspark.python": sys.executable,
     "spark.sql.adaptive.enabled": "false",  # streaming queries cannot use it, and print a warning
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.streaming.stopTimeout": f"{STOP_TIMEOUT_SECONDS}s",
@@ -74,6 +73,8 @@ def spark_session(
         return
     report(Notice("waiting for Spark to start"))
     conf = SparkConf().setMaster(master or MASTER).setAppName("megaflow").setAll([*OPTIONS.items()])
+    if "spark.pyspark.python" not in (more or {}):
+        conf.set("spark.pyspark.python", python_path())
     conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
     if (master or MASTER).startswith("local"):
         conf.set("spark.local.dir", str(folder / "local"))
@@ -90,7 +91,7 @@ def spark_session(
         context._accumulatorServer.handle_error = lambda *request: None  # type: ignore[method-assign]
         # Without PYSPARK_PYTHON it would be the python3 on PATH. Executors elsewhere may have another Python than this.
         given = "" if str(context.master).startswith("local") else os.environ.get("PYSPARK_PYTHON", "")
-        context.pythonExec = (more or {}).get("spark.pyspark.python") or given or sys.executable
+        context.pythonExec = (more or {}).get("spark.pyspark.python") or given or python_path()
         stack.callback(_stop, session)
         yield session
 

@@ -66,6 +66,14 @@ def test_a_folder_that_others_can_enter_fails_and_no_folder_does_not(tmp_path: P
     assert code == 0 and not found["folder of jobs"]["works"]
 
 
+@pytest.mark.cluster
+def test_a_python_that_cannot_run_workers_fails() -> None:
+    code, found = doctor(MEGAFLOW_PYTHON="/bin/false")
+    assert code == 1 and broken(found) == ["Python", "processes"] and "/bin/false" in found["Python"]["text"]
+    code, found = doctor(MEGAFLOW_PYTHON=sys.executable)
+    assert code == 0 and found["Python"]["text"].endswith(sys.executable)
+
+
 def test_each_line_begins_with_its_outcome(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["doctor"], env={"MEGAFLOW_RUNTIME_DIR": str(tmp_path)})
     assert done.exit_code == 0, done.output

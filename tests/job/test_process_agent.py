@@ -647,6 +647,13 @@ def test_messages_that_came_together_with_begin_are_obeyed(tmp_path: Path) -> No
             assert running.result(WAIT_SECONDS) is None
 
 
+def test_executors_run_their_own_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEGAFLOW_PYTHON", "/of/the/launcher")
+    monkeypatch.setenv("MEGAFLOW_FUSION", "off")
+    given = dict(spark_provisioner.environment())
+    assert "MEGAFLOW_PYTHON" not in given and given["MEGAFLOW_FUSION"] == "off"
+
+
 def test_the_door_is_for_agents_that_know_the_secret_and_their_number(bench: Bench) -> None:
     bench.start("")
     place = bench.jobs.tasks[0].launchers[0]

@@ -18,8 +18,10 @@ from megaflow.durable.reading import open_checkpoint
 from megaflow.errors import ClusterError, PeerFailed, StoreError
 from megaflow.job.launcher.program.function_pickler import pickle_app
 from megaflow.job.launcher.store import resumption
+from megaflow.job.nested_start import DEPTH
 from megaflow.job.spec import JobSpec, Rehearsal, Rehearsed
 from megaflow.job.worker.process.rehearsal import rehearse
+from megaflow.python_executable import STARTED
 from megaflow.timely.communication.codec.encode import encode
 from tests.durable.kept_histories import KeptHistory, no_waiting_for_the_disk
 
@@ -178,9 +180,18 @@ def test_a_program_that_cannot_be_built_is_refused_with_its_traceback(tmp_path: 
 def test_a_process_answers_or_its_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StoreError, match="did you mean 'cuont'"):
         resumption.rehearse_in_a_process(task(tmp_path / "0", flow_of(name="cuont")))
-    monkeypatch.setattr(resumption, "REHEARSAL", ("false",))
+    monkeypatch.setattr(resumption, "command", lambda module: ("false",))
     with pytest.raises(ClusterError, match="exited with code 1 without a message"):
         resumption.rehearse_in_a_process(task(tmp_path / "1", flow_of()))
+
+
+def test_a_process_counts_as_part_of_the_job(tmp_path: Path) -> None:
+    def noting(flow: Any) -> Any:
+        (tmp_path / "seen").write_text(f"{os.environ.get(DEPTH)} {os.environ.get(STARTED)}")
+        return flow_of()(flow)
+
+    resumption.rehearse_in_a_process(task(tmp_path / "0", noting))
+    assert (tmp_path / "seen").read_text() == "1 None"  # so a program that starts jobs as it is built comes to an end
 
 
 def test_a_process_has_answered_though_a_fork_of_the_program_lives_on(tmp_path: Path) -> None:

@@ -15,11 +15,9 @@ addresses. `LocalProvisioner` is the launcher's own machine, whose slots are ava
 
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol, Self
 
 from megaflow.errors import LimitReached
@@ -32,6 +30,7 @@ from megaflow.job.limits import start_text
 from megaflow.job.memory_limit import watch_kills
 from megaflow.job.nested_start import check_depth
 from megaflow.job.spec import Address, ChildSpec, address_of, listening, send_spec
+from megaflow.python_executable import PACKAGES, marked_environment, python_path
 from megaflow.quick_dataclass import dataclass
 
 BOOT = (
@@ -41,7 +40,11 @@ BOOT = (
 )
 """Objects that imports create stay. Garbage collection during the imports would find nothing and take 6 % of the start.
 The first collections afterwards would take 30 ms to scan these objects, so `gc.freeze` hides them."""
-COMMAND = (sys.executable, "-P", "-c", BOOT.format("child"), str(Path(__file__).parents[4]))
+
+
+def command(module: str) -> tuple[str, ...]:
+    """Return the command that runs a module of `megaflow.job.worker.process` in a new process. Raises UsageError."""
+    return python_path(), "-P", "-c", BOOT.format(module), PACKAGES
 
 
 class ProcessSlot(Protocol):
@@ -109,10 +112,11 @@ class LocalSlot:
             printed = self.prints.open(child.printed_lines(spec), spec.job.workers)
             assert printed.dropped is not None, "the process has not ended"
             files = (self.listener.fileno(), pipe.writing, sign.file, printed.dropped.file)
+            words, environment = command("child"), marked_environment()
             with withheld_signals():
                 process = subprocess.Popen(
-                    COMMAND, stdin=subprocess.PIPE, stdout=printed.writing, stderr=printed.writing, pass_fds=files,
-                    process_group=0,
+                    words, stdin=subprocess.PIPE, stdout=printed.writing, stderr=printed.writing, pass_fds=files,
+                    process_group=0, env=environment,
                 )  # fmt: skip
         except BaseException as error:
             pipe.close()
@@ -182,9 +186,11 @@ class LocalProvisioner:
     def __init__(self, listen: str, founders: int, is_durable: bool = False) -> None:
         """Listen for the founders at once; `listen` is the value of `--listen`.
 
-        Raises UsageError if it cannot listen there, or if the job runs inside too many others.
+        Raises UsageError if it cannot listen there, if no Python can run the processes, or if the job runs inside too
+        many others.
         """
         check_depth()
+        python_path()
         self._listen = listen
         self._is_durable = is_durable
         self._held: dict[Address, socket.socket] = {}  # of the processes that the launcher started

@@ -36,6 +36,7 @@ from megaflow.job.launcher.processes.spark_slots import SparkSlots
 from megaflow.job.process_agent import run_task
 from megaflow.job.profile.report import WITNESS
 from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec
+from megaflow.python_executable import VARIABLE as PYTHON
 from megaflow.quick_dataclass import dataclass
 from megaflow.spark import launching as spark
 from megaflow.spark.batch_run import task_title
@@ -192,7 +193,11 @@ class SparkProvisioner:
 
 
 def environment() -> tuple[tuple[str, str], ...]:
-    """Return the part of the launcher's environment that its processes get, wherever they run; without the secret."""
-    names = [name for name in os.environ if name.startswith("MEGAFLOW_") and name != "MEGAFLOW_SECRET"]
+    """Return the part of the launcher's environment that its processes get, wherever they run.
+
+    The secret is left out, and the launcher's Python, as executors run their own.
+    """
+    own = ("MEGAFLOW_SECRET", PYTHON)
+    names = [name for name in os.environ if name.startswith("MEGAFLOW_") and name not in own]
     path = os.pathsep.join(part for part in sys.path if part and os.path.isdir(part) and "site-packages" not in part)
     return (*((name, os.environ[name]) for name in sorted(names)), ("PYTHONPATH", os.environ.get("PYTHONPATH", path)))

@@ -48,17 +48,17 @@ from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError, na
 from megaflow.job.launcher.inputs.launcher_input import JobInput, Resumption
 from megaflow.job.launcher.outputs.several_outputs import compare_lengths
 from megaflow.job.launcher.outputs.writer import Writer
-from megaflow.job.launcher.processes.provisioner import BOOT, COMMAND
+from megaflow.job.launcher.processes.provisioner import command
 from megaflow.job.launcher.processes.wakeups import withheld_signals
 from megaflow.job.launcher.store.first_owners import OwnersBefore, first_owners, gone_text, of_checkpoint, table_of
 from megaflow.job.launcher.store.input_positions import check_compressed, check_followed, input_again, known_input
 from megaflow.job.launcher.store.store_keeper import StoreKeeper
 from megaflow.job.program_code import code_now, difference
 from megaflow.job.spec import AppFile, JobSpec, Rehearsal, Rehearsed
+from megaflow.python_executable import marked_environment
 from megaflow.spark import launching as spark
 
 MEGABYTE: Final = 1e6
-REHEARSAL: Final = tuple(BOOT.format("rehearsal") if "import" in word else word for word in COMMAND)
 OTHER_STORE: Final = "start over with a new --state folder"
 OTHER_LINES: Final = f"name them by --lines again, or {OTHER_STORE}"
 
@@ -137,8 +137,9 @@ def rehearse_in_a_process(task: Rehearsal) -> Rehearsed:
     built. Blocks for as long as a Python process needs to start and build the program.
     """
     files = [file for _, file in task.opened]
+    words, environment = command("rehearsal"), marked_environment()
     with withheld_signals() as release, subprocess.Popen(
-        REHEARSAL, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0, pass_fds=files
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0, pass_fds=files, env=environment
     ) as process:
         try:
             release()

@@ -18,6 +18,7 @@ from megaflow.job.program_code import digest_of
 from megaflow.job.script_logging import take_over
 from megaflow.job.spec import AppFile, ModuleChange, PickledFunction, WithTypes
 from megaflow.job.worker.process.source_record import SourceRecord
+from megaflow.python_executable import VARIABLE as PYTHON
 from megaflow.timely.communication.codec import user_types
 from megaflow.timely.communication.codec.encode import register
 
@@ -53,7 +54,8 @@ def load(app: AppFile | PickledFunction, record: SourceRecord | None = None) -> 
     loaded module. `record` notes the source of the module, and of its neighbours that are loaded from then on.
     """
     if isinstance(app, PickledFunction):
-        sys.path[:] = [*app.path, *(sys.path if app.elsewhere else ())]
+        has_own_path = app.elsewhere or PYTHON in os.environ  # this Python is not the launcher's
+        sys.path[:] = [*app.path, *(sys.path if has_own_path else ())]
         for library in app.libraries:
             with contextlib.suppress(ImportError):  # not installed here; perhaps no value needs it
                 importlib.import_module(library)

@@ -21,6 +21,7 @@ from megaflow.durable.local_folder import open_in_a_job
 from megaflow.durable.store import Store
 from megaflow.errors import MegaflowError, OutputError, PeerFailed, StoreError
 from megaflow.job.files.followed_files import ONLY_FOLLOWED
+from megaflow.job.nested_start import enter
 from megaflow.job.spec import Rehearsal, Rehearsed
 from megaflow.job.worker.process.build_only import Enough, build_dry, build_only_worker
 from megaflow.job.worker.process.child import keep_from_forks
@@ -83,6 +84,7 @@ def rehearse(task: Rehearsal, app: App | None = None, store: Store | None = None
 def main() -> None:
     """Perform the task on standard input, and answer."""
     die_with_parent()
+    enter()
     task = pickle.load(sys.stdin.buffer)
     assert isinstance(task, Rehearsal), "the launcher sends nothing else"
     answer = os.dup(STDOUT)
