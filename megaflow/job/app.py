@@ -10,10 +10,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from megaflow.errors import UsageError, similar
+from megaflow.errors import UsageError, naming, similar
 from megaflow.job.spec import AppFile
 
 FUNCTION = "dataflow"  # the default
+PROGRAM = "app.py"  # of a project
 
 
 def find_app(text: str) -> AppFile:
@@ -22,14 +23,22 @@ def find_app(text: str) -> AppFile:
     if not name or not function.isidentifier():
         name, function = text, FUNCTION
     path, module = Path(name), ""
-    if not path.is_file():
+    failing = naming(UsageError, f"Cannot read the program {name!r}")
+    with failing:
+        is_file, is_folder = path.is_file(), path.is_dir()
+    if not is_file:
+        if is_folder and not is_module_name(name):
+            hint = f", as in {str(path / PROGRAM)!r}" if (path / PROGRAM).is_file() else ""
+            raise UsageError(f"{name!r} is a folder: name a file in it{hint}.")
         if not is_module_name(name):
             near = similar(path.with_suffix(".py").name, [other.name for other in path.parent.glob("*.py")])
             hint = f"; did you mean {str(path.with_name(near))!r}?" if near else ""
             raise UsageError(f"there is no file {name!r}{hint}")
         path, module = find_module(name), name
+    with failing:
+        source = path.read_bytes()
     try:
-        tree = ast.parse(path.read_bytes(), filename=name)
+        tree = ast.parse(source, filename=name)
     except (SyntaxError, ValueError):
         return AppFile(str(path.resolve()), function, module)  # running it shows the error best
     names = list(top_level_names(tree.body))

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
-from megaflow.errors import UsageError
+from megaflow.errors import MegaflowError, UsageError, naming
 
 DEPENDENCIES: Final = ("msgpack", "cloudpickle", "sortedcontainers")
 INSTALLED: Final = frozenset(("site-packages", "dist-packages"))  # folders of installed packages
@@ -26,7 +26,7 @@ SERVING: Final = threading.Lock()  # jobs of one session may start at once, and 
 
 
 def ship(folder: Path, app: str | None, more: Sequence[str]) -> tuple[str, str]:
-    """Write the file into `folder`. Return its name for executors, and its path. Raises UsageError."""
+    """Write the file into `folder`. Return its name for executors, and its path. Raises MegaflowError."""
     files = dict(_files("lib/megaflow", Path(__file__).parents[1]))
     for name in DEPENDENCIES:
         spec = importlib.util.find_spec(name)
@@ -47,12 +47,13 @@ def ship(folder: Path, app: str | None, more: Sequence[str]) -> tuple[str, str]:
         )
     files.update(neighbours)
     digest = blake2b(digest_size=8)
-    for name, path in sorted(files.items()):
-        digest.update(name.encode() + b"\0" + path.read_bytes())
-    archive = folder / f"megaflow-{digest.hexdigest()}.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
-        for name, path in files.items():
-            target.write(path, name)
+    with naming(MegaflowError, "Cannot pack the files for executors"):
+        for name, path in sorted(files.items()):
+            digest.update(name.encode() + b"\0" + path.read_bytes())
+        archive = folder / f"megaflow-{digest.hexdigest()}.zip"
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
+            for name, path in files.items():
+                target.write(path, name)
     return archive.stem, str(archive)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from megaflow.errors import UsageError
 from megaflow.job.app import find_app
+from tests.rights import without_rights
 
 APP = """
 import sys as system
@@ -52,7 +53,30 @@ def test_a_wrong_name_gets_the_right_one_shown(app: Path) -> None:
     with pytest.raises(UsageError, match=r"no file '.*ap\.py'; did you mean '.*app\.py'\?"):
         find_app(str(app.with_name("ap.py")))
     with pytest.raises(UsageError, match="no file"):
+        find_app(str(app.parent / "nowhere"))
+
+
+def test_a_folder_is_named_as_one_with_its_program(app: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"' is a folder: name a file in it, as in '.*/app\.py'\."):
         find_app(str(app.parent))
+    (tmp_path / "dir.py").mkdir()
+    with pytest.raises(UsageError, match=r"dir\.py' is a folder: name a file in it\."):
+        find_app(f"{tmp_path}/dir.py:dataflow")
+
+
+def test_a_program_that_cannot_be_read_is_refused_in_a_sentence(
+    app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.chmod(0)
+    monkeypatch.syspath_prepend(str(app.parent))
+    for name in (str(app), "app"):
+        with without_rights(), pytest.raises(UsageError, match="Permission denied") as refused:
+            find_app(name)
+        assert f"Cannot read the program '{name}'" in str(refused.value)
+    locked = tmp_path / "locked"
+    locked.mkdir(0)
+    with without_rights(), pytest.raises(UsageError, match=r"locked/app\.py': Permission denied\."):
+        find_app(str(locked / "app.py"))
 
 
 SIGNATURES = """

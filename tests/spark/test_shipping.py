@@ -4,7 +4,11 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
-from megaflow.spark.shipping import serve
+import pytest
+
+from megaflow.errors import MegaflowError
+from megaflow.spark.shipping import serve, ship
+from tests.rights import without_rights
 
 
 def test_jobs_that_start_at_once_serve_a_file_once(tmp_path: Path) -> None:
@@ -34,3 +38,11 @@ def test_jobs_that_start_at_once_serve_a_file_once(tmp_path: Path) -> None:
     first.join()
     second.join()
     assert added == [f"{kept / archive.name}#megaflow-1"]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for name in ("app.py", "other.py"):
+        (tmp_path / name).touch()
+    (tmp_path / "other.py").chmod(0)
+    with without_rights(), pytest.raises(MegaflowError, match=r"executors: other\.py: Permission denied"):
+        ship(tmp_path, str(tmp_path / "app.py"), [])
