@@ -1,7 +1,8 @@
-"""Permissions that hold for root: without the capabilities that let root read all files."""
+"""Files that cannot be used: permissions that hold for root, and a disk without room."""
 
 import ctypes
 import os
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -42,3 +43,14 @@ def give_up_rights() -> None:
     """Make the permissions of files hold for the program that this process will run."""
     for each in () if os.geteuid() else OVERRIDES:
         _call("prctl", PR_CAPBSET_DROP, each, 0, 0, 0)
+
+
+@contextmanager
+def without_room() -> Iterator[None]:
+    """Let this process write nothing to files, as on a full disk: it may make empty ones."""
+    least, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))

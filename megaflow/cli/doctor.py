@@ -108,10 +108,11 @@ def folder() -> str:
 
     place = private_folder()
     try:
-        with tempfile.TemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=place, buffering=0) as file:
+            file.write(b"{}")  # a full disk has room for an empty file
             return f"{place}"
     except OSError as error:
-        raise MegaflowError(f"Cannot write to {place}: {error.strerror}. Name another by --runtime-dir.") from error
+        raise NoPrivateFolder(f"Cannot write to {place}: {error.strerror}. Name another by --runtime-dir.") from error
 
 
 def clock() -> str:

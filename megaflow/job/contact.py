@@ -23,13 +23,13 @@ TIMEOUT_SECONDS_MAX = 1_000_000  # eleven days; the system counts milliseconds, 
 
 @contextlib.contextmanager
 def conversation(
-    job: str | None,
+    job: str | Job | None,
     connect: str | None,
     timeout: float,
     tell: Callable[[Silence], None] = lambda silence: None,
     waits: bool = True,
 ) -> Iterator[Conversation]:
-    """Yield a conversation with the coordinator of the named job. Raises MegaflowError if there is none.
+    """Yield a conversation with the coordinator of a job: its name, or a Job that has no file. Raises MegaflowError.
 
     `tell` is called when the coordinator has been silent for two seconds, and then repeatedly. Its errors reach the
     caller. With `waits`, this waits for a job that is recovering from a loss. Raises JobRecovers if the job is not back
@@ -73,7 +73,7 @@ def conversation(
 
     def again(besides: Address | None = None) -> Client | None:
         with contextlib.suppress(JobNotFound, NoAnswer):
-            moved = find(found.name) if found is not None else None
+            moved = find(found.name) if found is not None and found.folder is not None else None
             return None if moved is None or (moved.host, moved.port) == besides else reach(moved.host, moved.port)
         return None
 
@@ -108,12 +108,13 @@ def telling_loss(job: Job | None, timeout_seconds: float) -> Iterator[None]:
         ) from error
 
 
-def find_back(name: str | None, until: float, timeout_seconds: float) -> Job:
-    """Return a running job, as `find` does. Wait for a recovering job until that time of the monotonic clock.
+def find_back(name: str | Job | None, until: float, timeout_seconds: float) -> Job:
+    """Return a running job, as `find` does, or a Job itself.
 
-    Raises JobRecovers if it takes longer. `timeout_seconds` is the user's timeout, for the message.
+    Waits for a recovering job until that time of the monotonic clock. Raises JobRecovers if it takes longer.
+    `timeout_seconds` is the user's timeout, for the message.
     """
-    while (found := find(name)).recovering:
+    while (found := name if isinstance(name, Job) else find(name)).recovering:
         if time.monotonic() >= until:
             raise JobRecovers(
                 f"Job {found.name!r} lost a process and is recovering ({found.recovering}). It was not back "
@@ -127,10 +128,10 @@ def has_lost(job: Job, timeout_seconds: float) -> bool:
     """Return whether a silent job has lost a process and is resuming. Its file shows this after a while.
 
     Blocks until the file shows it or the job is gone, at most for `timeout_seconds` and LOSS_SECONDS. Does not block if
-    the job cannot resume after a loss, or if its launcher is suspended.
+    the job has no file, cannot resume after a loss, or has a suspended launcher.
     """
     deadline = time.monotonic() + min(timeout_seconds, LOSS_SECONDS)
-    while job.attempt and time.monotonic() < deadline and not is_suspended(job):
+    while job.attempt and job.folder is not None and time.monotonic() < deadline and not is_suspended(job):
         try:
             if find(job.name).attempt > job.attempt:
                 return True

@@ -35,7 +35,7 @@ from pathlib import Path
 
 from megaflow.errors import CommandRefused, JobNotFound, NoPrivateFolder, UsageError
 from megaflow.quick_dataclass import dataclass
-from megaflow.timely.communication.secret import folders_to_read, private_folder
+from megaflow.timely.communication.secret import BY, folders_to_read, private_folder
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 NAMES_MAX = 1000  # jobs of one app at the same time
@@ -136,17 +136,21 @@ def check_name(name: str) -> None:
 def publish(job: Job, replaced: FormerLaunchers = NOBODY) -> Path:
     """Write the job's file and return its path. Raises CommandRefused if the name is taken.
 
-    The names of `replaced` launchers are free.
+    The names of `replaced` launchers are free. Raises NoPrivateFolder if the file cannot be written.
     """
     path = private_folder() / f"{job.name}.json"
-    with _written_aside(job) as aside, _alone(path.parent):
-        for _ in range(2):
-            try:
-                os.link(aside, path)
-                return path
-            except FileExistsError:
-                _check_gone(path, replaced)
-                _remove(path)
+    try:
+        with _written_aside(job) as aside, _alone(path.parent):
+            for _ in range(2):
+                try:
+                    os.link(aside, path)
+                    return path
+                except FileExistsError:
+                    _check_gone(path, replaced)
+                    _remove(path)
+    except OSError as error:
+        reason = f"cannot write files of running jobs to {path.parent}: {error.strerror or error}"
+        raise NoPrivateFolder(f"{reason}. Name another {BY}") from error
     raise CommandRefused(f"another job took the name {job.name!r} at the same moment: choose another --name")
 
 

@@ -17,6 +17,7 @@ from typing import Final
 from megaflow.errors import LimitReached
 
 NO_THREAD: Final = "can't start new thread"
+NO_TEMPORARY: Final = "No usable temporary directory"  # begins Python's text, and its list of those that it has tried
 FILES_SUGGESTED: Final = 1024
 PROCESSES: Final = "the limit on processes and threads is reached ({}, or TasksMax= of systemd, or pids.max)"
 MEMORY_LIMITS: Final = (("-v", resource.RLIMIT_AS), ("-d", resource.RLIMIT_DATA))
@@ -37,6 +38,8 @@ def limit_text(error: BaseException) -> str:
         return f"Cannot open another file: a process may have {have} open. Raise the limit, as with ulimit -n {raised}."
     if number == errno.ENFILE:
         return "Cannot open another file: the whole system has too many open. Raise the limit: sysctl fs.file-max."
+    if isinstance(error, FileNotFoundError) and str(error.strerror).startswith(NO_TEMPORARY):
+        return f"{error.strerror}. Set TMPDIR to a folder in which files can be written."
     if number == errno.ENOMEM or (isinstance(error, MemoryError) and _memory_limits()):
         return _memory_text()
     if isinstance(error, RuntimeError) and NO_THREAD in str(error):

@@ -1,5 +1,6 @@
 """`megaflow doctor` reports what works here, and finds a machine on which no job runs."""
 
+import functools
 import json
 import os
 import resource
@@ -64,6 +65,9 @@ def test_a_folder_that_others_can_enter_fails_and_no_folder_does_not(tmp_path: P
     assert code == 1 and broken(found) == ["folder of jobs"]
     code, found = doctor(MEGAFLOW_RUNTIME_DIR="/proc")
     assert code == 0 and not found["folder of jobs"]["works"]
+    no_room = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
+    code, found = doctor(prepare=no_room, MEGAFLOW_RUNTIME_DIR=str(tmp_path / "other"))
+    assert code == 0 and "File too large" in found["folder of jobs"]["text"]
 
 
 @pytest.mark.cluster

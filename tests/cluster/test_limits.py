@@ -175,3 +175,28 @@ def test_the_files_of_the_store_count_for_the_limit_on_files(megaflow: Callable[
     code, said = megaflow(WORDCOUNT, "--state", "kept", prepare=files(23))
     assert code == 1 and said[-1].startswith("megaflow: Too few file descriptors: --processes 1 needs 32"), said
     assert megaflow(WORDCOUNT, "--state", "kept", prepare=files(32))[0] == 0
+
+
+def as_root(words: str) -> tuple[str, ...]:
+    """Return the beginning of a command that runs the rest after a command of the shell, with mounts of its own."""
+    unshare = shutil.which("unshare")
+    if os.getuid() or unshare is None:
+        pytest.skip("mounts and networks of one's own take root and unshare")
+    return unshare, "--mount", "--net", "sh", "-ec", f'{words}; exec "$@"', "sh"
+
+
+FULL = """
+ip link set lo up
+mount -t tmpfs -o size=16k tmpfs {folder}
+mkdir -m 700 {folder}/megaflow
+head -c 64k /dev/zero >{folder}/other 2>{folder}/said || true
+"""
+
+
+def test_a_job_without_room_for_its_file_runs(megaflow: Callable[..., Said], tmp_path: Path) -> None:
+    before = as_root(FULL.strip().replace("\n", "; ").format(folder=tmp_path / "full"))
+    if shutil.which("ip") is None:
+        pytest.skip("a network of one's own takes ip")
+    (tmp_path / "full").mkdir()
+    code, said = megaflow(WORDCOUNT, before=before, MEGAFLOW_RUNTIME_DIR=str(tmp_path / "full"))
+    assert code == 0 and f"to {tmp_path}/full/megaflow: No space left on device. Name another by" in said[0], said

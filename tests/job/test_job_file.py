@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from megaflow.errors import CommandRefused, JobNotFound, UsageError
+from megaflow.errors import CommandRefused, JobNotFound, NoPrivateFolder, UsageError
 from megaflow.job import job_file
 from megaflow.job.job_file import (
     FormerLaunchers,
@@ -29,6 +29,7 @@ from megaflow.job.job_file import (
     republish,
     withdraw,
 )
+from tests.rights import without_room
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +51,14 @@ def dead_pid() -> int:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
+
+
+def test_a_job_without_room_for_its_file_has_none(runtime_folder: Path) -> None:
+    said = f"cannot write files of running jobs to {runtime_folder}: File too large. Name another by --runtime-dir"
+    for each in (publish, publish_numbered):
+        with without_room(), pytest.raises(NoPrivateFolder, match=said):
+            each(job())
+    assert list(runtime_folder.iterdir()) == []
 
 
 def test_a_job_file_is_readable_by_its_user_only(runtime_folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 import errno
 import resource
+import tempfile
 
 import pytest
 
 from megaflow.errors import LimitReached
 from megaflow.job import limits
 from megaflow.job.limits import limit_text, shortage_text, start_text, telling_limits
+from tests.rights import without_room
 
 HAVE = {
     resource.RLIMIT_NOFILE: 256,
@@ -73,3 +75,12 @@ def test_a_report_that_finds_no_memory_keeps_the_place() -> None:
     except MemoryError as second:
         assert shortage_text(second).startswith("operator 'fold' (a.py:3): No memory is left")
     assert shortage_text(MemoryError()).startswith("No memory is left")
+
+
+def test_no_temporary_folder_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", None)  # to be found anew
+    with without_room(), pytest.raises(FileNotFoundError) as failed:
+        tempfile.mkdtemp()
+    said = limit_text(failed.value)
+    assert said.startswith("No usable temporary directory found in [") and said.endswith("can be written.")
+    assert "Set TMPDIR" in said and limit_text(FileNotFoundError(2, "No such file or directory")) == ""

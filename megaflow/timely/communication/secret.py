@@ -16,6 +16,7 @@ from pathlib import Path
 from megaflow.errors import NoPrivateFolder, UsageError, naming
 
 RUNTIME_DIR = "MEGAFLOW_RUNTIME_DIR"
+BY = f"by --runtime-dir or {RUNTIME_DIR}"
 SECRET_BYTES = 32  # as many as the digest that uses the secret
 
 
@@ -25,7 +26,7 @@ def private_folder() -> Path:
     It is the first of `places` that belongs to this user or can be created. Raises NoPrivateFolder if there is none,
     UsageError if other users can enter it.
     """
-    reasons = []
+    reasons = [] if temporary_folder() else ["no temporary folder can be written to"]
     for folder in places():
         try:
             folder.mkdir(mode=0o700, parents=True)
@@ -45,8 +46,7 @@ def private_folder() -> Path:
             _check_private(folder, status, "700")
             return folder
     why = "; ".join(reasons)
-    remedy = f"Name one by --runtime-dir or {RUNTIME_DIR}"
-    raise NoPrivateFolder(f"there is no folder for files of running jobs ({why}). {remedy}")
+    raise NoPrivateFolder(f"there is no folder for files of running jobs ({why}). Name one {BY}")
 
 
 def places() -> Iterator[Path]:
@@ -60,11 +60,18 @@ def places() -> Iterator[Path]:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime and os.path.isdir(runtime):
         yield Path(runtime, "megaflow")
-    with contextlib.suppress(FileNotFoundError):  # no temporary directory is writable
-        yield Path(tempfile.gettempdir(), f"megaflow-{os.getuid()}")
+    if temporary := temporary_folder():
+        yield Path(temporary, f"megaflow-{os.getuid()}")
     home = os.path.expanduser("~")
     if os.path.isdir(home):
         yield Path(home, ".cache", "megaflow")
+
+
+def temporary_folder() -> str:
+    """Return the folder for temporary files. "" if none can be written to."""
+    with contextlib.suppress(FileNotFoundError):
+        return tempfile.gettempdir()
+    return ""
 
 
 def folders_to_read() -> tuple[Path | None, list[Path]]:
@@ -78,7 +85,7 @@ def folders_to_read() -> tuple[Path | None, list[Path]]:
     if given := os.environ.get(RUNTIME_DIR):
         folder = Path(given, "megaflow")
         return (None, [folder]) if _is_of_another(folder) else (private_folder(), [])
-    others = [*Path("/run/user").glob("*/megaflow"), *Path(tempfile.gettempdir()).glob("megaflow-*")]
+    others = [*Path("/run/user").glob("*/megaflow"), *Path(temporary_folder() or "/tmp").glob("megaflow-*")]
     return private_folder(), [*filter(_is_of_another, sorted(others))]
 
 
@@ -118,7 +125,8 @@ def load_secret() -> bytes:
     except NoPrivateFolder as error:
         raise UsageError(f"{error}, or give all processes the same secret in MEGAFLOW_SECRET") from error
     if not path.exists():
-        _make(path)
+        with naming(UsageError, f"cannot write the secret {path}", "; make room there, or set MEGAFLOW_SECRET"):
+            _make(path)
     with naming(UsageError, f"cannot read the secret {path}", "; remove it or set MEGAFLOW_SECRET"):
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     with os.fdopen(file, "rb") as opened:
@@ -130,7 +138,7 @@ def load_secret() -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Put a new secret at `path`, unless another process is faster."""
+    """Put a new secret at `path`, unless another process is faster. Raises OSError."""
     handle, draft = tempfile.mkstemp(dir=path.parent)  # mode 0600
     try:
         with os.fdopen(handle, "wb") as opened:

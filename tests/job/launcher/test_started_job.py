@@ -142,6 +142,26 @@ def test_a_job_that_cannot_start_says_so_where_it_was_asked_for() -> None:
 
 
 @pytest.mark.slow  # another interpreter
+@pytest.mark.cluster
+def test_a_job_without_a_file_is_steered_by_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "runtime").touch()
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "a.txt").write_text("a\n")
+    monkeypatch.setenv("MEGAFLOW_RUNTIME_DIR", str(tmp_path / "runtime"))
+    more: dict[str, Any] = {"lines": tmp_path / "lines", "follow": True, "output": "none"}
+    job = megaflow.start(dataflow, **more)
+    assert len(job.status().workers) == 1 and "commands do not find job" in caplog.text
+    job.stop()
+    assert job.wait().seconds > 0
+    job = megaflow.start(dataflow, **more)
+    job.end()
+    assert not job.is_running
+    with pytest.raises(ValueError, match="of the block"), megaflow.start(dataflow, **more):
+        raise ValueError("of the block")
+
+
 def test_an_error_that_nobody_catches_is_the_last_word_and_alone() -> None:
     program = (
         "from tests.job.launcher.test_started_job import *\nif __name__ == '__main__':\n"

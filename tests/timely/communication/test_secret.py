@@ -9,6 +9,7 @@ import pytest
 
 from megaflow.errors import NoPrivateFolder, UsageError
 from megaflow.timely.communication.secret import folders_to_read, load_secret, private_folder
+from tests.rights import without_room
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +98,25 @@ def test_the_runtime_dir_of_the_user_comes_first(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("MEGAFLOW_RUNTIME_DIR", str(runtime / "file"))
     with pytest.raises(NoPrivateFolder, match="cannot make"):
         private_folder()
+
+
+def test_no_temporary_folder_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", None)  # to be found anew
+    monkeypatch.setenv("HOME", str(runtime / "no home"))
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    reason = r"\(no temporary folder can be written to\)\. Name one by"
+    with without_room(), pytest.raises(NoPrivateFolder, match=reason):
+        private_folder()
+    monkeypatch.setenv("HOME", str(runtime))
+    with without_room():
+        assert folders_to_read()[0] == runtime / ".cache" / "megaflow"
+
+
+def test_a_secret_that_cannot_be_written_is_one_sentence(runtime: Path) -> None:
+    said = "cannot write the secret .*/secret: File too large; make room there, or set MEGAFLOW_SECRET"
+    with without_room(), pytest.raises(UsageError, match=said):
+        load_secret()
+    assert not list(private_folder().iterdir())
 
 
 def test_root_reads_the_folders_of_other_users(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:

@@ -365,7 +365,8 @@ class Loop:
             raise error
 
     def _on_signal(self) -> None:
-        self.parts.signals.clear()
+        with self.parts.signals.held():  # raises afterwards if the job is to end at once
+            self.parts.signals.clear()
         self.parts.drain_limit.drain(self.parts.machine.now(), self._drain_timeout)
         if self.parts.signals.ends_input and not self.parts.signals.received:
             self._pusher.end(self.parts.machine.now())

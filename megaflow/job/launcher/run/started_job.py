@@ -217,6 +217,9 @@ class JobHandle(JobControl):
             if self._job is None:
                 self._settled.wait(LOOK_SECONDS)
                 continue
+            if self._job.folder is None:  # it cannot be asked
+                self._signals.wake()
+                continue
             with contextlib.suppress(MegaflowError):
                 end_by_force(find(self._job.name), TIMEOUT_SECONDS)
         self._thread.join()
@@ -277,7 +280,8 @@ class JobHandle(JobControl):
         self._check_running()
         assert self._job is not None
         try:
-            with conversation(self._job.name, None, TIMEOUT_SECONDS) as talk:
+            job = self._job if self._job.folder is None else self._job.name
+            with conversation(job, None, TIMEOUT_SECONDS) as talk:
                 yield talk
         except PeerLost:
             self._ended.wait(LOOK_SECONDS)
