@@ -200,3 +200,10 @@ def test_a_job_without_room_for_its_file_runs(megaflow: Callable[..., Said], tmp
     (tmp_path / "full").mkdir()
     code, said = megaflow(WORDCOUNT, before=before, MEGAFLOW_RUNTIME_DIR=str(tmp_path / "full"))
     assert code == 0 and f"to {tmp_path}/full/megaflow: No space left on device. Name another by" in said[0], said
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_without_a_loopback_the_error_has_the_cause(megaflow: Callable[..., Said], processes: str) -> None:
+    code, said = megaflow(WORDCOUNT, "--processes", processes, before=as_root("true"))
+    assert code == 1 and "Cannot connect to worker 0 (127.0.0.1:" in said[-1], said
+    assert "Network is unreachable; bring up the network interface" in said[-1]

@@ -26,6 +26,7 @@ from megaflow.timely.communication.address import address_text
 from megaflow.timely.communication.client import Client
 
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT, signal.SIGSYS)
+UNREACHABLE = "bring up the network interface of this address (ip link set lo up), or name another one by --listen"
 EXIT_SECONDS = 5.0  # for a process to end after its exit report
 
 
@@ -145,6 +146,8 @@ class Child:
             if self.exit_code is None and is_over():
                 raise ClusterError(f"{self} waits for a process that has ended") from error
             self.wait(EXIT_SECONDS)
+            if self.exit_code is None and not isinstance(error, PeerLost | ConnectionError):
+                raise ClusterError(f"Cannot connect to {self}: {error.strerror or error}; {UNREACHABLE}") from error
             raise self.with_last_lines(ClusterError(f"{self} {self.how_it_ended()} before it began")) from error
         return self.client
 
