@@ -2,11 +2,13 @@
 
 import _thread
 import asyncio
+import contextlib
 import itertools
 import os
 import queue
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -142,6 +144,33 @@ def test_a_job_that_cannot_start_says_so_where_it_was_asked_for() -> None:
 
 
 @pytest.mark.slow  # another interpreter
+def sockets() -> dict[str, str]:
+    """Return the sockets that this process has open."""
+    found = {}
+    for file in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the folder itself
+            found[file] = os.readlink(f"/proc/self/fd/{file}")
+    return {file: name for file, name in found.items() if name.startswith("socket:")}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"name": "-x"}, {"lines": "/nowhere"}, {"processes": 0}, {"listen": "busy"}, {"web": "busy"},
+        {"args": [threading.Lock()]},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_a_start_that_fails_leaves_no_socket_open(more: dict[str, Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        place = f"127.0.0.1:{busy.getsockname()[1]}"
+        given = {"lines": ["a"], **{name: place if each == "busy" else each for name, each in more.items()}}
+        before = sockets()
+        with pytest.raises(megaflow.errors.MegaflowError) as failed:
+            megaflow.start(dataflow, **given)
+        assert sockets() == before and failed.tb is not None  # whatever the traceback holds
+
+
 @pytest.mark.cluster
 def test_a_job_without_a_file_is_steered_by_its_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

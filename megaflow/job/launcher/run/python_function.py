@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import os
+import pickle
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
@@ -70,11 +71,20 @@ class JobOptions:
         """Return the job's spec; `more` are its fields that only one of the two functions sets."""
         same = {each.name: getattr(self, each.name) for each in fields(self) if each.name in SAME}
         return JobSpec(
-            app, args=tuple(self.args), state=None if self.state is None else os.path.abspath(self.state),
+            app, args=sendable(self.args), state=None if self.state is None else os.path.abspath(self.state),
             renamed=tuple((self.rename_state or {}).items()), dropped=tuple(self.drop_state),
             start_timeout_seconds=self.start_timeout, shipped=tuple(os.fspath(path) for path in self.ship),
             **same, **more,
         )  # fmt: skip
+
+
+def sendable(args: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the arguments of the program. Raises UsageError if they cannot be sent to the workers."""
+    try:
+        pickle.dumps(args := tuple(args))
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise UsageError(f"args: These cannot be sent to the workers: {error}. Give texts or numbers.") from error
+    return args
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,6 +98,7 @@ class JobHandle(JobControl):
             except BaseException as error:
                 self._error = typed(error)
             is_raised = any(self._awaited) or (output is not None and output.is_awaited)
+            self._signals.close()  # if the start failed early, nothing has closed them
             self._ended.set()
             self._settled.set()
             if self._error is not None and self._is_made and not (is_raised or self._is_ended_here):
