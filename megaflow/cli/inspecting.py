@@ -12,7 +12,7 @@ from megaflow.cli import text
 from megaflow.cli.event_text import day_of, event_line, event_record
 from megaflow.cli.help import Command
 from megaflow.cli.json_records import plain, to_json
-from megaflow.cli.options import Where, answer, option, steering, tell_silence
+from megaflow.cli.options import Where, answer, check_output, option, steering, tell_silence
 from megaflow.control.client import commands
 from megaflow.control.job_events import JobEvent
 from megaflow.control.reports import JobStatus
@@ -40,6 +40,7 @@ def status(where: Where, as_json: bool, watch: bool, bins: bool) -> None:
     wanted = Wanted(events=False, tables=bins or as_json, loads=bins)
     for now in Watcher(where, wanted, tell_silence).watch():
         assert isinstance(now, JobStatus), "no events are wanted"
+        check_output()
         if watch and not as_json and sys.stdout.isatty():
             click.clear()  # the status before
         answer(to_json(now) if as_json else text.status_text(now))

@@ -234,10 +234,15 @@ def tell_silence(silence: Any) -> None:
 
 def answer(text: str) -> None:
     """Print a result. Raises BrokenPipeError if its reader has closed it, MegaflowError if it cannot be written."""
-    if sys.stdout is None:
-        raise MegaflowError("Cannot print the answer: standard output is closed.")
+    check_output()
     with naming(MegaflowError, "Cannot write the answer to standard output"):
         print(text, flush=True)
+
+
+def check_output() -> None:
+    """Raise MegaflowError if standard output is closed."""
+    if sys.stdout is None:
+        raise MegaflowError("Cannot print the answer: standard output is closed.")
 
 
 def give_up_output() -> None:

@@ -15,7 +15,7 @@ import click
 
 from megaflow.cli.built_program import AppOperators
 from megaflow.cli.help import Command
-from megaflow.cli.options import ArgsCommand, answer, counted, option, say, ticked
+from megaflow.cli.options import ArgsCommand, answer, check_output, counted, option, say, ticked
 from megaflow.cli.state import AS_JSON, DIRECTORY, looking_at
 from megaflow.cli.text import bytes_text
 from megaflow.control.coordinator.controller.lookups import keys_meant
@@ -144,6 +144,8 @@ def open_output(path: str | None) -> Iterator[Callable[[str], None]]:
 
     Raises UsageError if the file exists, MegaflowError if it cannot be written, and BrokenPipeError.
     """
+    if path is None:
+        check_output()
     file = sys.stdout
     failing = naming(MegaflowError, f"Cannot write to {'standard output' if path is None else f'--output {path}'}")
     with failing:

@@ -127,6 +127,20 @@ def test_what_cannot_be_read_or_written_is_one_line(tmp_path: Path, words: str, 
     assert no_internals(errors.splitlines())
 
 
+def test_an_answer_without_an_output_is_one_line(start: Callable[..., Run], tmp_path: Path) -> None:
+    state = str(tmp_path / "kept")
+    run = start(WORDCOUNT, "--lines", str(tmp_path), "--follow", "--state", state)
+    assert run.status_when(lambda record: record["checkpoint"] is not None)
+    for words in (f"state export {state}", "control status --watch"):
+        command = f'"$PYTHON" -m megaflow {words} >&-'
+        environment = {**run.environment, "PYTHON": sys.executable}
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1, done.stderr
+        assert done.stderr == "megaflow: Cannot print the answer: standard output is closed.\n"
+
+
 def test_a_job_whose_standard_files_are_closed_does_its_work(tmp_path: Path) -> None:
     words = "run $APP --lines $LINES --processes 2 --output jsonl:$XDG_RUNTIME_DIR/out.jsonl <&- >&- 2>&-"
     code, output, errors = through_a_shell(tmp_path, f"megaflow {words}")

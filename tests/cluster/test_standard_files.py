@@ -60,8 +60,12 @@ def megaflow(folder: Path, *words: str, **more: str) -> list[str]:
 def test_output_and_answers_are_utf_8_in_every_locale(tmp_path: Path, locale: str) -> None:
     (tmp_path / "app.py").write_text(PRINTING, encoding="utf-8")
     (tmp_path / "in.txt").write_text("ü→\n", encoding="utf-8")
-    check_equal(megaflow(tmp_path, "run", "app.py", "--lines", "in.txt", **LOCALES[locale]), ["ü→"])
-    assert any("zählen" in line for line in megaflow(tmp_path, "graph", "app.py", **LOCALES[locale]))
+    run = ("run", "app.py", "--lines", "in.txt", "--state", "kept")
+    check_equal(megaflow(tmp_path, *run, **LOCALES[locale]), ["ü→"])
+    for words in (("graph", "app.py"), ("state", "ls", "kept"), ("state", "export", "kept")):
+        said = megaflow(tmp_path, *words, **LOCALES[locale])
+        assert any("zählen" in line for line in said), said
+    assert '"ü→"' in said[0]
 
 
 @pytest.mark.slow
