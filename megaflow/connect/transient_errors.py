@@ -18,7 +18,10 @@ from typing import Any, Final
 from megaflow.connect.transactions import MYSQL, POSTGRESQL_DRIVERS, driver_of
 
 PASSING_STATES: Final = ("08", "40", "53", "55P03", "57")  # SQLSTATE: connection, rollback, room, lock, operator
-PASSING_SQLITE: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+PASSING_SQLITE: Final = {
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_FULL,  # as PostgreSQL's class 53
+}  # fmt: skip
 FILE_SQLITE: Final = {  # the file is at fault, or the disk, and no row
     sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_CANTOPEN,
@@ -27,7 +30,7 @@ DAMAGED_SQLITE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 PASSING_MYSQL: Final = {
     0,  # of a connection that is closed
     *(1020, 1205, 1206, 1213, 1614, 1637),  # rows that others have changed or locked, deadlocks
-    *(1021, 1040, 1041, 1203, 1226),  # no room, too many connections
+    *(1021, 1040, 1041, 1114, 1203, 1226),  # no room, too many connections, a full table
     *(1042, 1043, 1047, 1053, 1077, 1079, 1927, 3169, 4031),  # a server that starts, stops or joins; a killed session
     *(1158, 1159, 1160, 1161, 2002, 2003, 2006, 2012, 2013, 2055),  # lost and refused connections
     *(1317, 1969, 3024),  # an interrupted statement

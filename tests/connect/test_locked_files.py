@@ -1,4 +1,4 @@
-"""A job whose SQLite file is locked for longer than its patience ends as one that the same command resumes."""
+"""A job whose SQLite file is locked or full for longer than its patience ends as one that the same command resumes."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -13,11 +13,14 @@ from tests.results import check_equal
 pytestmark = pytest.mark.cluster
 
 PROGRAM = """
-import sqlite3
+import os, sqlite3
 from megaflow.connect import DatabaseSink, QuerySource
 
 def shop():
-    return sqlite3.connect("file:{path}?mode=rw", uri=True, timeout=0.05)
+    connection = sqlite3.connect("file:{path}?mode=rw", uri=True, timeout=0.05)
+    if os.path.exists("{path}.full"):
+        connection.execute("PRAGMA max_page_count=1")  # no more pages than there are
+    return connection
 
 def sink(flow):
     words = DatabaseSink(shop, "words", ["word"], patience_seconds=0.2)
@@ -99,6 +102,23 @@ def test_without_state_an_outage_does_not_blame_the_program(
     code, _, said = start("sink").end()
     assert code == 1 and "database is locked; wait until" in said[-1] and "kept" not in said[-1], said
     assert not any("the program" in line for line in said), said
+
+
+@pytest.mark.parametrize("state", [(), ("--state",)])
+def test_a_full_file_is_an_outage(
+    start: Callable[..., Run], database: sqlite3.Connection, tmp_path: Path, state: tuple[str, ...]
+) -> None:
+    kept = (*state, str(tmp_path / "kept")) if state else ()
+    full = tmp_path / "shop.db.full"
+    full.touch()
+    (tmp_path / "lines.txt").write_text("a" * 100_000)
+    code, _, said = start("sink", *kept).end()
+    assert code == (75 if state else 1) and "failed for 0.2 s: OperationalError: database or disk is full" in said[-1]
+    assert not any("job has failed" in line or "Traceback" in line for line in said), said
+    full.unlink()
+    code, _, said = start("sink", *kept).end()
+    assert code == 0, said
+    check_equal([len(word) for (word,) in database.execute("SELECT word FROM words")], [100_000])
 
 
 def test_a_missing_table_is_no_outage(start: Callable[..., Run], database: sqlite3.Connection, tmp_path: Path) -> None:
