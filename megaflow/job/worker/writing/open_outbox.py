@@ -26,7 +26,7 @@ from megaflow.durable.blocks import KEYS_PER_BLOCK, Block, BlockKind, keys_of, p
 from megaflow.durable.commits import SinkToken
 from megaflow.durable.outbox import name_at
 from megaflow.durable.segments import SegmentReader
-from megaflow.errors import CannotTravel, OutputError, RecordRefused, StoreError
+from megaflow.errors import CannotTravel, Outage, OutputError, RecordRefused, StoreError
 from megaflow.job.worker import snapshots
 from megaflow.job.worker.writing.open_sink import OpenSink
 from megaflow.timely.communication.codec.decode import decode
@@ -84,8 +84,12 @@ class OpenOutbox(OpenSink):
             self._settle()
         self._activate()
 
+    def check(self, records: list[Any]) -> None:
+        """Raise ProgramError for a record that the sink could not deliver."""
+        self._sink.check(records)
+
     def _write(self, epoch: int, batch: list[Any]) -> None:
-        self._sink.check(batch)
+        self.check(batch)
         if self._keeper.store is None:
             self._batches.append(batch)
             return
@@ -116,6 +120,8 @@ class OpenOutbox(OpenSink):
     def _commit(self, number: int, token: SinkToken) -> None:
         try:
             self._sink.deliver(number, decode(token.token), Records(partial(self._read, token)))
+        except Outage:
+            raise  # no record is at fault
         except OutputError as error:
             folder = self._keeper.folder or "DIR"
             if not isinstance(error, RecordRefused):
