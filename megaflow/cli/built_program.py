@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from megaflow.durable.restored import Restored, StateDescriptor
-from megaflow.errors import PeerFailed, UsageError
+from megaflow.errors import PeerFailed, ProgramError, UsageError
 from megaflow.job.app import find_app
 from megaflow.job.spec import AppFile
 from megaflow.job.worker.process.build_only import Enough, build_dry, build_only_worker
@@ -30,7 +30,7 @@ MAIN = "main"  # an engine program's function, where there is no flow
 
 
 @contextmanager
-def building(debug: bool = False, but: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+def building(debug: bool = False, but: type[Exception] | tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Build a program in the block, at most up to its first step.
 
     An error of a class in `but` passes through. Any other error of the program raises PeerFailed with its
@@ -49,7 +49,7 @@ def building(debug: bool = False, but: type[Exception] | tuple[()] = ()) -> Iter
 
 
 class AppOperators:
-    """The stateful operators of a program, which know the bin of each key.
+    """The stateful operators of a program, which know the bin of each key, and its sinks, which know their records.
 
     Building loads the program and the classes of its states. While it is built, each operator asks for the states that
     it begins with. It gets none, and its descriptor is kept here.
@@ -67,7 +67,7 @@ class AppOperators:
                 flow.scope.ref.graph.extension(Durability).restore = self._note
                 return function(flow)
 
-            build_dry(build_only_worker(args), build, args)
+            _, self._sinks = build_dry(build_only_worker(args), build, args)
 
     def _note(self, descriptor: StateDescriptor, bins: Collection[int]) -> Restored:
         self._found[descriptor.name] = descriptor
@@ -79,6 +79,11 @@ class AppOperators:
             there = ", ".join(sorted(self._found)) or "none"
             raise UsageError(f"The program {self._text!r} has no stateful operator {operator!r}. It has: {there}.")
         return self._found[operator].binning(bins, None)
+
+    def check_record(self, sink: str, record: Any) -> None:
+        """Ask a sink about a record. Raises ProgramError if it refuses it, UsageError if there is no such sink."""
+        with building(but=(ProgramError, UsageError)):
+            self._sinks.check(sink, record)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """`megaflow state outbox`: the records that wait in a store for a sink, and a way past one that its system refuses."""
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
@@ -13,10 +14,10 @@ from megaflow.cli.state_reading import APP, ARGS
 from megaflow.control.wording import quantity
 from megaflow.durable.copying import copy_store, open_to_copy
 from megaflow.durable.local_folder import open_for_a_job, open_to_look
-from megaflow.durable.outbox import DROPPED, rewrite, waiting
+from megaflow.durable.outbox import DROPPED, Waiting, rewrite, waiting
 from megaflow.durable.reading import open_checkpoint
 from megaflow.durable.store import Store
-from megaflow.errors import ProtocolError, StoreError, UsageError, naming
+from megaflow.errors import ProgramError, ProtocolError, StoreError, UsageError, naming
 from megaflow.job.worker.writing.json_lines import state_text
 
 
@@ -42,18 +43,18 @@ def outbox(
       megaflow state outbox kept --rewrite 5f3a91c2:3 '["Ada", 700]'
 
     If a database refuses a record, every run that resumes from DIR stops at it. Change the table, or drop or rewrite
-    the record here. In the JSON of --rewrite, an array stands for a tuple.
+    the record here. In the JSON of --rewrite, an array stands for a tuple. It needs the columns of the record or, with
+    --app, those of the sink.
 
     No job may be using DIR while you change it. The command first copies the store to a folder from which a job can
     resume. It shows the records of the newest checkpoint, which can include delivered ones. To drop a delivered record
     changes nothing.
     """
-    if app is not None:
-        AppOperators(app, args)
+    program = AppOperators(app, args) if app is not None else None
     changes = changes_of(drop, rewrite)
     try:
         if changes:
-            change(directory, changes, backup, as_json)
+            change(directory, changes, backup, program, as_json)
         else:
             show(directory, as_json)
     except ProtocolError as error:
@@ -93,16 +94,54 @@ def changes_of(drop: tuple[str, ...], rewrite: tuple[str, str] | None) -> dict[s
     return changes
 
 
-def change(directory: str, changes: dict[str, Any], backup: str | None, as_json: bool) -> None:
+def check_row(record: Waiting, value: Any, program: AppOperators | None) -> None:
+    """Raise UsageError if a value cannot take the place of a record. The sink decides, if the program is known.
+
+    Otherwise the record shows how many columns the sink has, and perhaps their names.
+    """
+    if program is not None:
+        try:
+            program.check_record(record.sink, value)
+        except ProgramError as error:
+            raise UsageError(f"--rewrite {record.name}: The sink {record.sink!r} refuses this: {error}.") from error
+        return
+    (had, names), (has, others) = columns_of(record.record), columns_of(value)
+    if had and (has != had or (names and others and names != others)):
+        raise UsageError(
+            f"--rewrite {record.name}: Give {quantity(had, 'column')}, as the record {record.record!r:.200} has. If "
+            "its sink takes other records, name the program with --app FILE."
+        )
+
+
+def columns_of(record: Any) -> tuple[int, frozenset[Any]]:
+    """Return how many columns a row has, and their names if it has them; 0 for what is no row.
+
+    >>> columns_of(("Ada", 700)), columns_of({"name": "Ada"}), columns_of("Ada")
+    ((2, frozenset()), (1, frozenset({'name'})), (0, frozenset()))
+    """
+    match record:
+        case Mapping():
+            return len(record), frozenset(record)
+        case tuple() | list():
+            return len(record), frozenset(getattr(record, "_fields", ()))
+    return 0, frozenset()
+
+
+def change(
+    directory: str, changes: dict[str, Any], backup: str | None, program: AppOperators | None, as_json: bool
+) -> None:
     """Copy the store, change it, and print that."""
     open_to_look(directory).close_folder()  # `open_for_a_job` would make a store
     folder = open_for_a_job(directory)
     with closing(Store(folder)) as store, naming(StoreError, f"Cannot change the store {directory!r}"):
         commits = open_to_copy(folder)
-        there = {each.name for each in waiting(store, commits[-1])} if commits else set()
-        if missing := sorted(changes.keys() - there):
+        there = {each.name: each for each in waiting(store, commits[-1]) if each.name in changes} if commits else {}
+        if missing := sorted(changes.keys() - there.keys()):
             hint = f"'megaflow state outbox {directory}' shows those that do."
             raise StoreError(f"No record '{missing[0]}' waits in {directory}. {hint}")
+        for name, value in changes.items():
+            if value is not DROPPED:
+                check_row(there[name], value, program)
         copy = backup or f"{directory.rstrip('/')}.before-{commits[-1].number}"
         copy_store(folder, commits, copy)
         commit = rewrite(store, changes)

@@ -54,6 +54,9 @@ def test_the_copy_goes_where_it_was_asked_for(store: Path, tmp_path: Path) -> No
     [
         (["--drop", "aaaaaaaa:9"], "No record 'aaaaaaaa:9' waits in"),
         (["--rewrite", "aaaaaaaa:1", "{x}"], "'{x}' is not JSON"),
+        (["--rewrite", "aaaaaaaa:1", '["z"]'], "--rewrite aaaaaaaa:1: Give 2 columns, as the record ('x', 1) has."),
+        (["--rewrite", "aaaaaaaa:1", "7"], "Give 2 columns"),
+        (["--rewrite", "aaaaaaaa:2", '{"nam": "z"}'], "Give 1 column, as the record {'name': 'y'} has."),
         (["--drop", "aaaaaaaa:1", "--backup", "."], ""),
     ],
 )
@@ -62,6 +65,31 @@ def test_what_is_refused_changes_nothing(store: Path, words: list[str], said: st
     done = state("outbox", store, *words)
     assert done.exit_code in (1, 2) and said in done.stderr
     assert sorted(path.name for path in store.parent.rglob("*")) == files
+
+
+PROGRAM = """
+from megaflow.connect import DatabaseSink
+
+def dataflow(flow):
+    return flow.lines().write(DatabaseSink("sqlite:never.db", "t", ["a", "b", "c"]), "to table")
+"""
+
+
+def test_a_program_says_which_columns_its_sink_has(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(PROGRAM)
+    words = ("outbox", store, "--app", tmp_path / "app.py", "--rewrite")
+    done = state(*words, "aaaaaaaa:1", '["z", 1]')
+    assert done.exit_code == 2 and "The sink 'to table' refuses this: the record ('z', 1) is not a row" in done.stderr
+    done = state(*words, "aaaaaaaa:1", '["z", 1, 2]')
+    assert done.exit_code == 0 and waiting(store)[0][2] == ["z", 1, 2], done.stderr
+    (tmp_path / "app.py").write_text(PROGRAM.replace("to table", "other"))
+    done = state(*words, "aaaaaaaa:2", '["z", 1, 2]')
+    assert done.exit_code == 2 and "The program has no sink 'to table'. It has: other." in done.stderr
+
+
+def test_a_record_that_is_no_row_may_become_anything(store: Path) -> None:
+    done = state("outbox", store, "--rewrite", "aaaaaaaa:3", '["z", 1, 2]')
+    assert done.exit_code == 0 and ("aaaaaaaa:3", "to table", ["z", 1, 2]) in waiting(store)
 
 
 def test_a_store_that_a_job_uses_is_not_changed(store: Path) -> None:

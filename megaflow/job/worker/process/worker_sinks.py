@@ -32,7 +32,7 @@ from megaflow.control.messages import Withdraw
 from megaflow.control.reports import SinkStatus
 from megaflow.durable.commits import SinkToken
 from megaflow.durable.incarnation import NOT_COMPARED, Standing
-from megaflow.errors import BuildError, StoreUnfit
+from megaflow.errors import BuildError, StoreUnfit, UsageError
 from megaflow.job.worker import snapshots, writing
 from megaflow.job.worker.control.connection_handlers import LauncherDoor
 from megaflow.megaphone.base.routing import Checkpoint, Numbered
@@ -82,6 +82,12 @@ class WorkerSinks:
         """Return the progress of each sink."""
         sinks = [self._sinks[name] for name in self.names]
         return tuple(SinkStatus(each.name, each.committed, each.rows + each.held, each.total) for each in sinks)
+
+    def check(self, name: str, record: Any) -> None:
+        """Ask a sink about a record. Raises UsageError if there is no such sink, and the errors of its `check`."""
+        if name not in self._sinks:
+            raise UsageError(f"The program has no sink {name!r}. It has: {', '.join(self.names) or 'none'}.")
+        self._sinks[name].check([record])
 
     # While the dataflow is built
 

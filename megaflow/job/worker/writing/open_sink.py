@@ -275,6 +275,10 @@ class OpenSink(Outlet):
 
     # Methods that an outbox overrides
 
+    def check(self, records: list[Any]) -> None:
+        """Raise ProgramError for a record that the sink could not write. Only outboxes can tell before they are open.
+        """
+
     def _write(self, epoch: int, batch: list[Any]) -> None:
         self._sink.write(epoch, batch)
 
