@@ -22,6 +22,7 @@ Called by programs:
     quick_dataclass          frozen dataclasses, made in a tenth of the time
     environment              the environment variables that megaflow reads
     python_executable        the Python that runs the processes that megaflow starts
+    own_files                open files that forks of a process do not get
 Below:
     timely                   the engine: timely dataflow, with workers that join and leave
     connect                  sources and sinks: their protocols, and the built-in ones

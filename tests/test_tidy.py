@@ -114,6 +114,7 @@ SHELL = (
     "megaflow/durable/local_folder.py",
     "megaflow/job/",
     "megaflow/python_executable.py",
+    "megaflow/own_files.py",
     "megaflow/spark/",
     "megaflow/testing/",
     "megaflow/web/access.py",

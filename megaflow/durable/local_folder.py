@@ -31,6 +31,7 @@ from megaflow.durable.commits import COMMIT_NAME
 from megaflow.durable.incarnation import COMMIT_FILE, SEGMENT_FILE
 from megaflow.durable.segments import SEGMENT_NAME
 from megaflow.errors import StoreError, naming
+from megaflow.own_files import close_own, open_own
 from megaflow.quick_dataclass import dataclass
 
 LOCK: Final = "lock"
@@ -54,7 +55,7 @@ class Holder:
 
 
 class LocalFolder:
-    """A folder of this machine. Not for a forked process, which would share the lock."""
+    """A folder of this machine. Not for a forked process, which does not get the lock (`megaflow.own_files`)."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open an existing folder. Raises OSError."""
@@ -75,7 +76,9 @@ class LocalFolder:
         os.close(self._folder)
         self._let_go()
         if self._lock is not None:
-            os.close(self._lock)
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._lock, fcntl.LOCK_UN)  # even if another process has got the open file
+            close_own(self._lock)
             self._lock = None
 
     def hold(self, take_over: bool = False) -> None:
@@ -124,17 +127,17 @@ class LocalFolder:
     def _locked(self, name: str) -> tuple[int | None, Holder | None]:
         """Open a file, creating it if needed, and lock it. If it is locked, return None and the holder."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        lock = os.open(name, flags, 0o600, dir_fd=self._folder)
+        lock = open_own(name, flags, 0o600, self._folder)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(lock), os.stat(name, dir_fd=self._folder)):
                 return lock, None
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.ENOENT):
-                os.close(lock)
+                close_own(lock)
                 raise
         holder = _holder(lock)  # or the file has been replaced
-        os.close(lock)
+        close_own(lock)
         return None, holder
 
     def keep_open(self, names: Iterable[str]) -> None:

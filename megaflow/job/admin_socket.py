@@ -25,6 +25,7 @@ from megaflow.control.shapes import conforms
 from megaflow.control.wording import busy_text
 from megaflow.errors import ClusterError, NoAnswer, UsageError
 from megaflow.job.job_file import Job, door_path, folder_of, is_suspended, present
+from megaflow.own_files import keep_socket
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.client import Client
 
@@ -68,7 +69,7 @@ def open_door(job: Job) -> socket.socket:
     """Listen at the door of a published job. Raises OSError if it cannot have a door."""
     path = door_path(folder_of(job), job.name)
     path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX)
+    listener = keep_socket(socket.socket(socket.AF_UNIX))
     try:
         with short_name(path) as name:
             listener.bind(name)

@@ -18,6 +18,7 @@ from dataclasses import asdict
 from typing import Literal, TypeAlias
 
 from megaflow.control.wording import ranges_text
+from megaflow.own_files import close_own, own_pipe
 from megaflow.quick_dataclass import dataclass
 
 TEXT_CHARACTERS_MAX = 4_000  # the end of the text is kept; JSON makes up to 12 bytes of each, and a pipe has 64 KiB
@@ -79,7 +80,7 @@ class ReportPipe:
     """The launcher's end of the pipe, opened together with the process's end."""
 
     def __init__(self) -> None:
-        self._reading, self.writing = os.pipe()  # `writing` is the child's end: close it here once the child runs
+        self._reading, self.writing = own_pipe()  # `writing` is the child's end: close it here once the child runs
         os.set_blocking(self._reading, False)
         self.data = b""  # what the process has written so far
 
@@ -131,10 +132,10 @@ class ReportPipe:
 
     def close_writing(self) -> None:
         """Close the process's end in the launcher, which does not write."""
-        os.close(self.writing)
+        close_own(self.writing)
 
     def close(self) -> None:
         """Close the reading end."""
         if self._reading >= 0:
             file, self._reading = self._reading, -1  # first, so that it is closed once even if Ctrl-C comes between
-            os.close(file)
+            close_own(file)

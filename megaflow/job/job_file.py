@@ -34,6 +34,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from megaflow.errors import CommandRefused, JobNotFound, NoPrivateFolder, UsageError
+from megaflow.own_files import close_own, open_own
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.secret import BY, folders_to_read, private_folder
 
@@ -265,13 +266,13 @@ def _is_of(job: Job, path: Path) -> bool:
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Keep other processes from changing files in the folder, if the file system has locks."""
-    file = os.open(folder, os.O_RDONLY)
+    file = open_own(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(file)
+        close_own(file)
 
 
 @contextlib.contextmanager

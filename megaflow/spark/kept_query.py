@@ -42,6 +42,7 @@ from typing import Any, Final
 from megaflow.durable.commits import BATCH, input_of, is_of_a_batch, query_of
 from megaflow.durable.local_folder import LOCK, SPARK, sync_path
 from megaflow.errors import SourceError, StoreError, naming
+from megaflow.own_files import close_own, open_own
 from megaflow.quick_dataclass import dataclass
 from megaflow.spark.query_spec import RowFrames, is_a_batch, sources_of
 
@@ -133,7 +134,7 @@ def held_lock(
     Kills the earlier holders noted at the places `ending`. If none can be killed, calls `report` with the reason and
     waits until the holder has ended. `stopping` waits for so many seconds, and returns whether to give up.
     """
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = open_own(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         for attempt in range(round(LOCK_SECONDS / POLL_SECONDS)):
             try:
@@ -152,7 +153,7 @@ def held_lock(
             )
         yield lock
     finally:
-        os.close(lock)
+        close_own(lock)  # without an unlock, because Java also has the lock
 
 
 def note_holder(lock: int, pid: int, place: int = JAVA) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from megaflow.errors import SourceError
+from megaflow.own_files import close_own, open_own
 from megaflow.spark.query_spec import FILE_FORMATS, SparkSpec
 
 FOLDER = "megaflow-spark-"
@@ -35,7 +36,7 @@ def folder_of_a_session() -> Iterator[Path]:
     The folder is locked meanwhile, by the kernel. This user's unlocked folders belong to killed processes and are
     removed now.
     """
-    with tempfile.TemporaryDirectory(prefix=FOLDER, ignore_cleanup_errors=True) as folder, locked(folder):
+    with temporary_folder(FOLDER) as folder, locked(folder):
         with contextlib.suppress(OSError):
             own = os.stat(folder)
             for entry in os.scandir(os.path.dirname(folder)):
@@ -48,14 +49,24 @@ def folder_of_a_session() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def temporary_folder(prefix: str) -> Iterator[str]:
+    """Yield a new folder that is removed after the block, and unlike TemporaryDirectory not by a fork that exits."""
+    folder = tempfile.mkdtemp(prefix=prefix)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
     """Lock a folder during the block. Raises BlockingIOError if it is already locked, and other OSErrors."""
-    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    file = open_own(folder, os.O_RDONLY)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
-        os.close(file)
+        close_own(file)
 
 
 def check_spark(spec: SparkSpec) -> None:

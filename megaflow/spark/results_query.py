@@ -15,7 +15,6 @@ the reason why the query ended (`watch`).
 
 import contextlib
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from typing import Any, Final, Protocol
 from megaflow.control.wording import Notice, quantity
 from megaflow.errors import MegaflowError, OutputError
 from megaflow.spark.kept_query import location_of
+from megaflow.spark.preflight import temporary_folder
 from megaflow.spark.query_spec import FILE_FORMATS
 from megaflow.spark.results_spec import FLAG, PASSING, ResultsSpec, check_arrow, check_python, has_arrow
 from megaflow.spark.spark_errors import root_cause
@@ -98,8 +98,7 @@ def running_query(spec: ResultsSpec, results: Served, is_resumed: bool = False) 
 
     held = [] if results.lock is None else [results.lock]
     with contextlib.ExitStack() as stack:
-        temporary = tempfile.TemporaryDirectory(prefix="megaflow-results-", ignore_cleanup_errors=True)
-        folder = Path(stack.enter_context(temporary))
+        folder = Path(stack.enter_context(temporary_folder("megaflow-results-")))
         session = stack.enter_context(spark_session(folder, held, report=results.report))
         results.report(Notice("waiting for Spark to start the query of the results"))
         if is_resumed and not spec.is_compared and spec.format not in PASSING:

@@ -27,6 +27,7 @@ from pyspark.version import __version__
 
 from megaflow.control.wording import Notice
 from megaflow.errors import SourceError, UsageError
+from megaflow.own_files import forget, handing_on, keep
 from megaflow.python_executable import python_path
 from megaflow.spark.kept_query import note_holder
 from megaflow.spark.query_spec import SparkSpec
@@ -156,13 +157,16 @@ def _java_process(conf: SparkConf, log_path: Path, held: Sequence[int]) -> Itera
     with log_path.open("wb") as output:
         try:
             options = {"stdout": output, "stderr": output, "process_group": 0, "pass_fds": tuple(held)}
-            gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
+            with handing_on(*held):
+                gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             lines = map(str.strip, log_path.read_text(errors="replace").splitlines())
             said = [line for line in lines if line and not line.startswith(("at ", "... "))]  # without Java's frames
             cause = root_cause(said[-1] if said else str(error))
             raise SourceError(f"Spark's Java process did not start: {cause}") from error
     process: subprocess.Popen[bytes] = gateway.proc
+    assert process.stdin is not None
+    keep(process.stdin.fileno())  # Java ends when this pipe closes
     try:
         for lock in held:
             note_holder(lock, process.pid)
@@ -170,7 +174,7 @@ def _java_process(conf: SparkConf, log_path: Path, held: Sequence[int]) -> Itera
     finally:
         with contextlib.suppress(Py4JError, OSError):  # the process may already be gone
             gateway.shutdown()
-        assert process.stdin is not None
+        forget(process.stdin.fileno())
         process.stdin.close()
         try:
             process.wait(STOP_TIMEOUT_SECONDS)

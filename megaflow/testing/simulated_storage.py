@@ -92,7 +92,7 @@ class JobStorage:
 
     def writer(self, view: SimulatedFolder, mode: Mode) -> FileWriter:
         """Open the output."""
-        return FileWriter(OUTPUT, mode, lambda path, mode: SimulatedOutput(view, path))
+        return FileWriter(OUTPUT, mode, lambda path: SimulatedOutput(view, path))
 
     def keep(self, view: SimulatedFolder, begin: Callable[[Callable[[], None], float], None]) -> Any:
         """Return the factory of a worker's part of the store; `begin` calls a function after a while."""
@@ -271,8 +271,9 @@ class SimulatedOutput(OutputFile):
     def hold(self) -> None:
         """Do nothing: no other process writes to the file."""
 
-    def let_go(self) -> None:
-        """Do nothing: there is no lock."""
+    def close(self) -> None:
+        """Close the file; there is no lock."""
+        self.stream.close()
 
     def size(self) -> int:
         """Return the size in bytes."""

@@ -1,6 +1,8 @@
 """The Java for Spark is found where Spark's scripts look. If there is none, one clear line says so."""
 
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -41,6 +43,32 @@ def test_what_a_killed_process_has_written_goes_and_what_others_have_stays(
         with folder_of_a_session() as second:
             assert sorted(tmp_path.iterdir()) == sorted([own, second, new, other])
     assert sorted(tmp_path.iterdir()) == sorted([new, other])
+
+
+EXITING = """
+import os, sys, threading
+from megaflow.spark.preflight import folder_of_a_session
+
+def work():
+    with folder_of_a_session() as folder:
+        folders.append(folder)
+        begun.set()
+        over.wait()
+
+folders, begun, over = [], threading.Event(), threading.Event()
+threading.Thread(target=work).start()
+begun.wait()
+if not os.fork():
+    sys.exit()
+os.wait()
+print(folders[0].exists())
+over.set()
+"""
+
+
+def test_fork_that_exits_leaves_folder_to_its_parent() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", EXITING]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=180, check=True).stdout == "True\n"
 
 
 def test_no_java_is_one_line_with_the_remedy(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from megaflow.control.wording import Notice, quantity
 from megaflow.errors import UsageError
 from megaflow.job.profile.ledger import ENGINE, Call, Tally, WorkerRecord
 from megaflow.job.spec import ProfileSpec
+from megaflow.own_files import close_own, open_own
 
 WITNESS = ".seen-by-executors"  # begins the name of a file that executors must see in the folder
 OURS = re.compile(rf"worker-\d+\.(json|new|pstats)|operators\.(json|txt)|calls\.txt|{re.escape(WITNESS)}.*")
@@ -88,8 +89,8 @@ def profile_folder(spec: ProfileSpec | None, report: Callable[[str], None]) -> I
     with contextlib.ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            stack.callback(os.close, lock)
+            lock = open_own(folder, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(close_own, lock)
             _lock(lock)
             for path in folder.iterdir():
                 path.unlink()

@@ -26,6 +26,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import ConfigMismatch
+from megaflow.own_files import keep_socket
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.address import address_text
 from megaflow.timely.communication.handshake import NONCE_BYTES, ClientHandshake, ServerHandshake, refusal
@@ -177,7 +178,7 @@ class Acceptor:
     def __post_init__(self) -> None:
         self.complain = Complaints(self.poller.call_later, _log.warning)
         self.waiting: WaitingRoom[Link] = WaitingRoom(STRANGERS_MAX, MOMENT_SECONDS, self.handshake_seconds)
-        self.listener.setblocking(False)
+        keep_socket(self.listener).setblocking(False)
         self.open()
 
     def open(self) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from megaflow.errors import ProtocolError
+from megaflow.own_files import keep_socket
 from megaflow.timely.communication.poller import READ_BYTES, Poller
 from megaflow.timely.communication.wire import MAX_FRAME_BYTES, Buffer, FrameDecoder
 
@@ -49,9 +50,12 @@ def open_listener(host: str, port: int) -> socket.socket:
 def configure(connection: socket.socket) -> None:
     """Set the options that every connection needs: no delay, and keepalive, which the kernel answers for a busy worker.
 
+    A fork does not get the connection (`megaflow.own_files`): otherwise its other end would not notice our end.
+
     TCP_USER_TIMEOUT is not set. It would also end a connection to a worker that is only too busy to read (its window
     stays shut). `is_silent` distinguishes the two cases.
     """
+    keep_socket(connection)
     for level, name, value in _PER_CONNECTION:
         option = getattr(socket, name, None)
         if option is not None:

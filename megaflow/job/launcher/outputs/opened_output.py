@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final, Literal, TextIO, TypeAlias
 
 from megaflow.durable.local_folder import sync_path
+from megaflow.own_files import close_own, keep, open_own
 
 STDOUT = 1
 STDOUT_NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -24,10 +25,8 @@ STDOUT_NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 Mode: TypeAlias = Literal["new", "overwrite", "append", "resume"]
 """How existing content is treated. `new`: it must be empty. `resume`: the store says how many bytes to keep."""
 
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-_APPEND = _CREATE | os.O_APPEND
+FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC  # at the end, even if another program truncates it
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-FLAGS: dict[Mode, int] = {"new": _CREATE, "overwrite": _CREATE, "append": _APPEND, "resume": _APPEND}
 TAIL_BYTES: Final = 4096  # covered by a fingerprint
 COPY_BYTES: Final = 1 << 20  # copied at a time
 
@@ -35,11 +34,16 @@ COPY_BYTES: Final = 1 << 20  # copied at a time
 class OutputFile:
     """An open file, or standard output under one of its names. Each method raises OSError."""
 
-    def __init__(self, path: str, mode: Mode) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
         self.is_new = not os.path.exists(path)  # created here
-        self.number = os.dup(STDOUT) if path in STDOUT_NAMES else os.open(path, FLAGS[mode], 0o666)
-        self.stream: TextIO = open(self.number, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
+        if path in STDOUT_NAMES:
+            self.number = keep(os.dup(STDOUT))
+        elif self.is_new or os.path.isfile(path):
+            self.number = open_own(path, FLAGS, 0o666)
+        else:  # a named pipe may wait long for its reader
+            self.number = keep(os.open(path, FLAGS, 0o666))
+        self.stream: TextIO = open(self.number, "w", encoding="utf-8", newline="\n", closefd=False)  # noqa: SIM115
         self.is_regular = path not in STDOUT_NAMES and stat.S_ISREG(os.fstat(self.number).st_mode)
         self._place = os.path.realpath(path)
 
@@ -56,10 +60,13 @@ class OutputFile:
         if not self.has_its_name():
             raise BlockingIOError(errno.EWOULDBLOCK, "it was removed or replaced a moment ago")
 
-    def let_go(self) -> None:
-        """Unlock the file, including the open copies of processes that were forked meanwhile."""
+    def close(self) -> None:
+        """Unlock and close the file, even if what waits in the stream cannot be written."""
         with contextlib.suppress(OSError):
-            fcntl.flock(self.number, fcntl.LOCK_UN)
+            fcntl.flock(self.number, fcntl.LOCK_UN)  # even if another process has got the open file
+        with contextlib.ExitStack() as stack:
+            stack.callback(close_own, self.number)
+            self.stream.close()
 
     def size(self) -> int:
         """Return the size in bytes."""
@@ -107,10 +114,15 @@ class OutputFile:
     def is_taken_over(self) -> bool:
         """Return whether another job has locked the file that has the name now."""
         try:
-            with open(self._place, "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            file = open_own(self._place, os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
             return isinstance(error, BlockingIOError)
+        finally:
+            close_own(file)
         return False
 
     def has_a_name(self) -> bool:
@@ -138,7 +150,9 @@ class OutputCopy:
         self._path = os.path.realpath(path)
         self._folder, name = os.path.split(self._path)
         self._begin, self._end = f".{name}.", ".next"  # of the names of all copies
-        self._number, self._aside = tempfile.mkstemp(self._end, self._begin, self._folder)
+        number, self._aside = tempfile.mkstemp(self._end, self._begin, self._folder)
+        os.close(number)
+        self._number = open_own(self._aside, os.O_RDWR | os.O_APPEND)
         fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def take_place(self, number: int, length: int) -> None:
@@ -159,13 +173,12 @@ class OutputCopy:
         os.fchmod(self._number, status.st_mode & 0o777)
         os.fsync(self._number)
         os.rename(self._aside, self._path)
-        fcntl.fcntl(self._number, fcntl.F_SETFL, os.O_APPEND)
         os.dup2(self._number, number, inheritable=False)
         sync_path(self._folder)
 
     def close(self) -> None:
         """Close the copy. Remove it, unless it has taken the file's name."""
-        os.close(self._number)
+        close_own(self._number)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._aside)
 

@@ -76,7 +76,7 @@ class FileWriter(TextWriter):
     kind = "jsonl"
 
     def __init__(
-        self, path: str, mode: Mode = "new", open_file: Callable[[str, Mode], OutputFile] = OutputFile, output: str = ""
+        self, path: str, mode: Mode = "new", open_file: Callable[[str], OutputFile] = OutputFile, output: str = ""
     ) -> None:
         """Open the file without changing it. Raises UsageError if it cannot be opened.
 
@@ -87,7 +87,7 @@ class FileWriter(TextWriter):
         self._mode = mode
         self._begun = False
         try:
-            self._file = open_file(path, mode)
+            self._file = open_file(path)
         except OSError as error:
             there = isinstance(error, FileNotFoundError)
             why = f"there is no folder {os.path.dirname(path)!r}" if there else f"cannot write there: {error.strerror}"
@@ -217,8 +217,7 @@ class FileWriter(TextWriter):
                 self._file.remove()
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._failing())
-            stack.callback(self._stream.close)
-            stack.callback(self._file.let_go)
+            stack.callback(self._file.close)
             self._stream.flush()
 
     def _check_end(self, length: int) -> None:

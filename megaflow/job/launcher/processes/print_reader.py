@@ -38,6 +38,7 @@ from megaflow.job.dropped_tail import DroppedTail
 from megaflow.job.launcher.processes.printed_lines import PrintedLines
 from megaflow.job.launcher.processes.wakeups import Wakeup
 from megaflow.job.patient_stream import WAIT_SECONDS, unblocking
+from megaflow.own_files import close_own, own_pipe
 
 STDERR: Final = 2
 READ_BYTES: Final = 64 * 1024
@@ -71,7 +72,7 @@ class Prints:
         """Close the process's end in the launcher."""
         if self.writing >= 0:
             file, self.writing = self.writing, -1
-            os.close(file)
+            close_own(file)
 
     def show(self, data: bytes, is_last: bool = False) -> None:
         """Show what the process has printed, if it runs elsewhere. Any thread may call it; does not block."""
@@ -105,7 +106,7 @@ class PrintReader:
     def open(self, lines: PrintedLines, workers: int) -> Prints:
         """Return the pipe of a process that is about to start, with so many workers. Raises OSError, RuntimeError."""
         printed = Prints(self, lines)
-        printed.reading, printed.writing = os.pipe()
+        printed.reading, printed.writing = own_pipe()
         try:
             printed.dropped = DroppedTail()
             with self._lock:
@@ -117,7 +118,7 @@ class PrintReader:
                 self._are_several |= bool(self._pipes) or workers > 1
                 self._pipes.append(printed)
         except BaseException:
-            os.close(printed.reading)
+            close_own(printed.reading)
             printed.close_writing()
             if printed.dropped is not None:
                 printed.dropped.close()
@@ -300,7 +301,7 @@ class PrintReader:
         if not (rest or self._are_several or is_complete):
             rest = b"\n"
         self._put(printed, rest)
-        os.close(printed.reading)
+        close_own(printed.reading)
         printed.reading = -1
         printed.close_writing()
         self._pipes.remove(printed)

@@ -30,6 +30,7 @@ from megaflow.job.limits import start_text
 from megaflow.job.memory_limit import watch_kills
 from megaflow.job.nested_start import check_depth
 from megaflow.job.spec import Address, ChildSpec, address_of, listening, send_spec
+from megaflow.own_files import keep_socket
 from megaflow.python_executable import PACKAGES, marked_environment, python_path
 from megaflow.quick_dataclass import dataclass
 
@@ -97,6 +98,9 @@ class LocalSlot:
     listener: socket.socket
     prints: PrintReader
     started: Callable[[socket.socket], None] = lambda listener: None  # called before the socket is handed over
+
+    def __post_init__(self) -> None:
+        keep_socket(self.listener)
 
     @property
     def address(self) -> Address:
@@ -232,4 +236,4 @@ class LocalProvisioner:
 
     def _hold(self, listener: socket.socket) -> None:
         if self._is_durable:
-            self._held[address_of(listener)] = listener.dup()
+            self._held[address_of(listener)] = keep_socket(listener.dup())

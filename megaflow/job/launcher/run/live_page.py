@@ -35,6 +35,7 @@ from megaflow.job.launcher.run.published_job import naming_options
 from megaflow.job.reachable import interfaces
 from megaflow.job.spec import JobSpec
 from megaflow.job.watching import Wanted, Watcher, Where, explain
+from megaflow.own_files import keep_socket
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.address import address_text
 
@@ -178,6 +179,7 @@ def open_door(text: str, option: str, token: str, may_steer: bool, has_page: boo
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         both = host == "::" and socket.has_dualstack_ipv6()  # the printed link has an IPv4 address
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
+        keep_socket(listener)
     except OSError as error:
         why = (error.strerror or str(error)).partition(" (while")[0]  # the address is there already
         raise UsageError(f"{option} {text}: {why}.{REMEDIES.get(error.errno or 0, '')}") from error

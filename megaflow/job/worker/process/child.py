@@ -12,8 +12,8 @@ that it cannot send.
 Processes that the user's code starts must not inherit the worker's own files:
 1. The launcher's pipe arrives as standard input. The worker moves it to a descriptor that is not inherited, as none of
    its descriptors are, and puts the null device in its place. Code that reads standard input sees its end at once.
-2. A fork inherits all descriptors. The null device replaces the pipes in the fork before any user code runs there. The
-   fork closes the connections, and ends if it returns to the engine: see `megaflow.timely.communication.tcp_fabric`.
+2. A fork inherits all descriptors. The null device replaces the pipes in the fork (`megaflow.own_files`). The fork
+   closes the connections, and ends if it returns to the engine: see `megaflow.timely.communication.tcp_fabric`.
 
 After it has built the dataflow, the process hides all objects from the garbage collector (`gc.freeze`). The collector
 runs rarely from the start: every `MEGAFLOW_GC_THRESHOLD` allocations (default 1000000). State per key consists of many
@@ -71,6 +71,7 @@ from megaflow.job.worker.process.worker_program import Shared, WorkerProgram
 from megaflow.job.worker.process.worker_text import WorkerText
 from megaflow.job.worker.reading.staging import IngestDoor, Staging
 from megaflow.megaphone import snapshot
+from megaflow.own_files import keep
 from megaflow.program import Worker, execute
 from megaflow.timely.communication.address import address_text
 from megaflow.timely.dataflow.error_notes import format_user_traceback
@@ -290,13 +291,6 @@ def empty_standard_input() -> None:
     os.close(null)
 
 
-def keep_from_forks(*files: int) -> None:
-    """Make each fork of this process put the null device in place of these descriptors; their numbers stay taken.
-    """
-    null = os.open(os.devnull, os.O_RDWR)
-    os.register_at_fork(after_in_child=lambda: [os.dup2(null, file, inheritable=False) for file in files])
-
-
 def main() -> int:
     """Run this process's part of a job, in one or several incarnations; return the exit code."""
     die_with_parent()
@@ -320,7 +314,8 @@ def main() -> int:
     attempt = 0 if spec.durable is None else spec.durable.incarnation
     set_up(spec.job.log_level, spec.job.log_format, MARK, LogPlace(spec.name, None, attempt))
     listener = os.dup(spec.listener_fd)  # for a next incarnation
-    keep_from_forks(pipe, spec.report_fd, spec.sign_fd, listener)
+    for file in (pipe, spec.report_fd, spec.sign_fd, listener):
+        keep(file)
     parts: SimpleQueue[ChildSpec] = SimpleQueue()
     try:
         end_with(pipe, parts.put)

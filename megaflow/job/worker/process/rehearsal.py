@@ -24,7 +24,6 @@ from megaflow.job.files.followed_files import ONLY_FOLLOWED
 from megaflow.job.nested_start import enter
 from megaflow.job.spec import Rehearsal, Rehearsed
 from megaflow.job.worker.process.build_only import Enough, build_dry, build_only_worker
-from megaflow.job.worker.process.child import keep_from_forks
 from megaflow.job.worker.process.flow import Flow, build_flow
 from megaflow.job.worker.process.lifeline import die_with_parent
 from megaflow.job.worker.process.named_inputs import NamedInputs
@@ -33,6 +32,7 @@ from megaflow.job.worker.reading.event_reports import check_skew
 from megaflow.job.worker.snapshots.state_backend import StateBackend
 from megaflow.job.worker.writing.output import NamedOutputs
 from megaflow.megaphone.base.durability import Durability
+from megaflow.own_files import keep
 from megaflow.timely.dataflow.error_notes import format_user_traceback
 
 STDIN, STDOUT, STDERR = range(3)
@@ -87,8 +87,7 @@ def main() -> None:
     enter()
     task = pickle.load(sys.stdin.buffer)
     assert isinstance(task, Rehearsal), "the launcher sends nothing else"
-    answer = os.dup(STDOUT)
-    keep_from_forks(answer)
+    answer = keep(os.dup(STDOUT))
     null = os.open(os.devnull, os.O_RDWR)
     for file in (STDIN, STDOUT, STDERR):
         os.dup2(null, file)
