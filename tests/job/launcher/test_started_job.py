@@ -14,7 +14,6 @@ import sys
 import textwrap
 import threading
 import time
-import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from megaflow.job.launcher.run import started_job
 from megaflow.job.launcher.run.launch import LaunchOptions
 from megaflow.job.launcher.run.started_job import JobHandle
 from megaflow.job.spec import JobSpec
+from tests.forks import forked
 from tests.results import check_equal, comparing
 from tests.test_floor_plan import ROOT
 
@@ -489,26 +489,22 @@ def test_a_fork_cannot_read_or_stop_the_job() -> None:
     with megaflow.start(clicks_of, items=endless_clicks([])) as job:
         outputs = job.outputs()
         assert next(outputs)
-        reading, writing = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # for a fork of a process with threads
-            pid = os.fork()
-        if not pid:
-            try:
-                refused = 0
-                for call in (lambda: next(outputs), job.outputs, job.wait, job.stop, job.end):
-                    try:
-                        call()
-                    except UsageError as error:
-                        refused += "a fork of process" in str(error)
-                job.__exit__(None, None, None)
-                os.write(writing, bytes([refused]))
-            finally:
-                os._exit(0)  # even after an error: the remaining tests belong to the parent
-        os.close(writing)
-        assert os.read(reading, 1) == bytes([5])
-        os.close(reading)
-        os.waitpid(pid, 0)
+
+        def in_fork() -> list[str]:
+            refused = []
+            for call in (lambda: next(outputs), job.outputs, job.wait):
+                try:
+                    call()
+                except UsageError as error:
+                    refused.append(str(error).partition(",")[0])
+            job.stop()
+            job.end()
+            with job:
+                pass
+            return [*refused, f"{len(job.status().workers)} worker"]
+
+        with forked(in_fork) as said:
+            assert said == repr([f"This process is a fork of process {os.getpid()}"] * 3 + ["1 worker"])
         assert job.is_running and next(outputs)
 
 

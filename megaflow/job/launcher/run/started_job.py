@@ -16,6 +16,8 @@
 7. The job logs what `megaflow run` prints on standard error: warnings, which are printed unless the program has set
    up logging otherwise, and notices (`Notice`) with level INFO. It logs its failure at once, unless a call of the
    program raises it at that moment, or the program has ended the job.
+8. A fork has a copy of the handle, but neither the launcher's thread nor its files (`megaflow.own_files`). There a stop
+   does nothing, because cleaning up at the end of a fork, such as of a `multiprocessing` pool, must not affect the job.
 """
 
 import asyncio
@@ -142,6 +144,11 @@ class JobHandle(JobControl):
         """Whether a thread waits for the job's end."""
         return bool(self._awaited)
 
+    @property
+    def is_in_fork(self) -> bool:
+        """Whether this is a copy of the handle, in a fork of the process that started the job."""
+        return os.getpid() != self._process
+
     def __repr__(self) -> str:
         state = "runs" if self.is_running else "has ended" if self._error is None else "has failed"
         return f"<job {self.name!r}, which {state}>"
@@ -150,7 +157,7 @@ class JobHandle(JobControl):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if os.getpid() != self._process:
+        if self.is_in_fork:
             return
         if self._output is not None and isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
             self.stop_or_end()
@@ -190,9 +197,10 @@ class JobHandle(JobControl):
         A job without a store closes its windows and fires its timers, unless `drain=False`. Does nothing if the job has
         ended. With a store the job leaves a checkpoint, from which the same call resumes. The job processes all items
         that it has pulled from iterables and queues, and all that it has read of files. A blocked iterable is
-        abandoned, and its later items are lost.
+        abandoned, and its later items are lost. Does nothing in a fork of the process that started the job.
         """
-        check_process(self._process)
+        if self.is_in_fork:
+            return
         self.is_stopping = True
         with self._keeping():
             self._signals.end_input()
@@ -210,8 +218,12 @@ class JobHandle(JobControl):
             wait_in_slices(self._ended.wait)
 
     def end(self) -> None:
-        """End the job at once, whatever its workers are doing. Blocks until it has ended; `wait` then raises."""
-        check_process(self._process)
+        """End the job at once, whatever its workers are doing. Blocks until it has ended; `wait` then raises.
+
+        Does nothing in a fork of the process that started the job.
+        """
+        if self.is_in_fork:
+            return
         self._is_ended_here = True
         self._signals.end()  # ends a job that is still starting
         while not self._ended.wait(0.0 if self._job is None else LOOK_SECONDS):
