@@ -279,6 +279,15 @@ class SimulatedOutput(OutputFile):
         """Return the size in bytes."""
         return self._view.size(self._open_file)
 
+    def lost(self) -> int:
+        """Return 0: no other program truncates the file."""
+        return 0
+
+    @property
+    def is_emptied(self) -> bool:
+        """Whether another program has emptied the file: never."""
+        return False
+
     def tail(self, length: int) -> bytes:
         """Return the last bytes before this length."""
         return self._view.read(self.path, 0, None)[:length][-TAIL_BYTES:]

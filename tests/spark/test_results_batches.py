@@ -67,7 +67,7 @@ def writing(
     try:
         if committed is not None:
             results.cut_back(committed)  # before any reader can ask, as when a job is resumed
-        with results.served(b"secret", lambda error: None, lambda text: None):
+        with results.served(b"secret", lambda error: None):
             yield results
     finally:
         results.close()

@@ -1,10 +1,11 @@
 """A CSV file has its column names in the first line, exactly once, even after it was cut back and appended to."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from megaflow.errors import ProgramError, UsageError
+from megaflow.errors import OutputError, ProgramError, UsageError
 from megaflow.job.launcher.outputs.opened_output import Mode
 from megaflow.job.launcher.outputs.output_specs import open_writer
 from megaflow.job.launcher.outputs.writer import Writer
@@ -86,3 +87,42 @@ def test_columns_are_named_once_each(tmp_path: Path, columns: str) -> None:
     with pytest.raises(UsageError, match=r"columns= must name each column once, as in \?columns=word,count"):
         opened(tmp_path / "out.csv", columns=columns)
     assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("columns", ["", "?columns=a,b"])
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_file_that_another_program_empties_begins_with_columns_again(
+    tmp_path: Path, columns: str, is_synced: bool
+) -> None:
+    path = tmp_path / "out.csv"
+    writer = open_writer(f"csv:{path}{columns}")
+    writer.hold()
+    for row in ("1,2\n", "3,4\n", "5,6\n"):
+        writer.write(1, [("a", "b"), row])
+        writer.flush()
+        assert path.read_text() == f"a,b\n{row}"
+        os.truncate(path, 0)
+        if is_synced:
+            [said] = writer.lengths(writer.sync())
+            assert path.read_text() == "a,b\n" and said.length == 4
+    writer.write(1, ["7,8\n", "9,10\n"])
+    [said] = writer.lengths(writer.sync())
+    writer.close()
+    assert path.read_text() == "a,b\n7,8\n9,10\n"
+    again = open_writer(f"csv:{path}{columns}", mode="resume")
+    again.hold()
+    again.check_content([said])
+    again.close()
+
+
+def test_checkpoint_of_file_without_its_columns_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    writer = open_writer(f"csv:{path}")
+    writer.hold()
+    writer.write(1, [("a", "b"), "1,2\n"])
+    writer.sync()
+    writer.write(1, ["3,4\n"])  # waits in the buffer
+    os.truncate(path, 0)
+    with pytest.raises(OutputError, match=r"truncated the file .* first line does not name the columns"):
+        writer.sync()
+    writer.close()

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from megaflow.durable.commits import OutputLength
 from megaflow.errors import MegaflowError, OutputError, StoreError, UsageError
 from megaflow.job.launcher.outputs.opened_output import Mode
 from megaflow.job.launcher.outputs.output_file import FileWriter, TextWriter
 from megaflow.job.launcher.outputs.output_specs import open_writer
+from megaflow.job.launcher.outputs.several_outputs import compare_lengths
 from megaflow.job.launcher.outputs.writer import NothingWriter
 from megaflow.job.worker.writing.json_lines import as_json_lines
 from megaflow.job.worker.writing.output import as_text
+from tests.words import says
 
 
 def test_text_shows_strings_bare_and_other_records_by_their_repr() -> None:
@@ -128,6 +131,86 @@ def test_what_was_cut_back_stays_when_nothing_follows(tmp_path: Path) -> None:
     writer.cut_back(writer.sync())
     writer.close()
     assert path.read_text() == "first\n"
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+@pytest.mark.parametrize("mode", ["new", "overwrite", "append", "resume"])
+def test_lines_follow_what_another_program_leaves(tmp_path: Path, kind: str, mode: Mode) -> None:
+    path = tmp_path / "out"
+    path.touch()
+    writer = open_writer(f"{kind}:{path}", mode=mode)
+    writer.hold()
+    writer.write(1, ["1\n"])
+    writer.flush()
+    os.truncate(path, 1)
+    writer.write(2, ["2\n"])
+    writer.close()
+    assert path.read_text().split() == ["12"]
+
+
+def sized(writer: FileWriter, length: int) -> OutputLength:
+    """Return what a store records at a length of the writer."""
+    [said] = writer.lengths(length)
+    return said
+
+
+@pytest.mark.parametrize("left", [0, 2])
+@pytest.mark.parametrize("more", [0, 1, 9, 10_000])
+def test_truncated_file_is_reported_and_goes_on_from_new_length(tmp_path: Path, left: int, more: int) -> None:
+    path = tmp_path / "out.jsonl"
+    writer = FileWriter(str(path))
+    reports: list[str] = []
+    writer.report = reports.append
+    writer.hold()
+    lengths = []
+    for line in ("first", "second"):
+        writer.write(1, [line])
+        lengths.append(writer.sync())
+    assert lengths == [6, 13] and not reports
+    os.truncate(path, left)
+    writer.write(2, ["."] * more)
+    lengths.append(writer.sync())
+    content = b"first\nsecond\n"[:left] + b".\n" * more
+    assert path.read_bytes() == content
+    [report] = reports
+    assert says(report, "truncated by another program", f"{len(content)} bytes")
+    assert lengths == sorted(set(lengths)) and sized(writer, lengths[-1]).length == len(content)
+    writer.write(3, ["third"])
+    lengths.append(writer.sync())
+    said = sized(writer, lengths[-1])
+    assert len(reports) == 1 and said.length == len(content) + 6
+    writer.write(4, ["fourth"])
+    writer.cut_back(lengths[-1])
+    assert path.read_bytes() == content + b"third\n"
+    for length in lengths[:2]:
+        with pytest.raises(StoreError, match="was truncated by another program after the last checkpoint"):
+            writer.cut_back(length)
+    writer.close()
+    assert path.read_bytes() == content + b"third\n"
+    again = FileWriter(str(path), "resume")
+    again.hold()
+    again.check_content([said])
+    again.close()
+
+
+@pytest.mark.parametrize("more", [0, 1, 10_000])
+def test_store_of_file_before_it_was_truncated_is_refused(tmp_path: Path, more: int) -> None:
+    path = tmp_path / "out.jsonl"
+    writer = FileWriter(str(path))
+    writer.hold()
+    writer.write(1, ["first"])
+    said = sized(writer, writer.sync())
+    os.truncate(path, 0)
+    writer.write(2, ["."] * more)
+    writer.close()
+    before = path.read_bytes()
+    again = FileWriter(str(path), "resume")
+    now = again.lengths(again.hold())
+    with pytest.raises(StoreError, match="Put back the file that this job wrote"):
+        compare_lengths([said], now)
+        again.check_content([said])
+    again.close()
+    assert path.read_bytes() == before
 
 
 def test_two_jobs_do_not_write_to_one_file(tmp_path: Path) -> None:

@@ -36,6 +36,23 @@ def test_they_are_cut_back_to_what_each_was_at_one_moment(
             moments = {each: what for each, what in moments.items() if each <= length}
 
 
+def test_one_of_several_files_may_be_truncated_by_another_program(tmp_path: Path) -> None:
+    outputs = open_outputs({"": f"jsonl:{tmp_path}/all", "late": f"jsonl:{tmp_path}/late"})
+    outputs.hold()
+    lengths = []
+    for first, second in ((60, 20), (0, 40)):  # together the files are as long as before
+        outputs.parts[""].write(1, ["a" * first])
+        outputs.parts["late"].write(1, ["b" * second])
+        lengths.append(outputs.sync())
+        said = {each.output.rpartition("/")[2]: each.length for each in outputs.lengths(lengths[-1])}
+        assert said == {name: (tmp_path / name).stat().st_size for name in ("all", "late")}
+        (tmp_path / "all").write_text("")
+    assert lengths[0] < lengths[1]
+    with pytest.raises(StoreError, match=r"/all (has|was truncated)"):
+        outputs.cut_back(lengths[0])
+    outputs.close()
+
+
 def test_a_store_knows_each_by_its_name_and_what_it_is_written_to(tmp_path: Path) -> None:
     given = {"": f"jsonl:{tmp_path}/all", "late": f"csv:{tmp_path}/late"}
     first = open_outputs(given)

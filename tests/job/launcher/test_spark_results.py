@@ -63,7 +63,7 @@ def serving(state: Path | None = None, resumes: bool = False, **more: Any) -> It
     if state is not None:
         results.hold()
     try:
-        with results.served(SECRET, lambda error: None, lambda text: None):
+        with results.served(SECRET, lambda error: None):
             yield results
     finally:
         results.close()
@@ -171,7 +171,7 @@ def test_results_wait_for_spark_if_it_does_not_ask_for_long(monkeypatch: pytest.
 def test_a_query_that_fails_fails_who_writes_and_who_waits() -> None:
     heard: list[Exception] = []
     results = SparkResults(SCHEMA, "results", None, False)
-    with results.served(SECRET, heard.append, lambda text: None):
+    with results.served(SECRET, heard.append):
         results.write(7, rows("a"))
         results.fail(OutputError("no room"))
         results.open_door(True, "")

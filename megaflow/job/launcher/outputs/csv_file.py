@@ -5,6 +5,8 @@
 2. The first line is written before the first row, and only into an empty file. Each time that writing begins, the
    writer looks in the file for it. So a file that was truncated, to nothing or to some rows, continues correctly.
 3. When rows are appended to a file, its first line names the columns, no matter which program wrote it.
+4. If another program empties the file, the next row comes after the first line again. Rows that are written at that
+   moment may come before it. A job with a store then ends at the next checkpoint, because none could resume from that.
 """
 
 import csv
@@ -12,7 +14,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from megaflow.errors import ProgramError
+from megaflow.errors import OutputError, ProgramError
 from megaflow.job.launcher.outputs.opened_output import Mode
 from megaflow.job.launcher.outputs.output_file import FileWriter, refusal
 from megaflow.job.worker.writing.csv_rows import CsvRows
@@ -28,6 +30,7 @@ class CsvWriter(FileWriter):
         self.form = f"csv:{json.dumps(columns)}" if columns else "csv"
         self._wanted = columns
         self._columns: tuple[str, ...] = ()  # of the first line, once it is written
+        self._is_flushed = False  # no row waits in the buffer
         super().__init__(path, mode, output=output)
 
     def check(self, read: Iterable[str | int]) -> None:
@@ -43,6 +46,9 @@ class CsvWriter(FileWriter):
         """Write rows. Raises ProgramError if their columns differ from those of the file."""
         with self._failing():
             self._begin()
+            if self._is_flushed and self.is_kept and self._columns and self._file.is_emptied:
+                self._name_again()
+            self._is_flushed = False
         lines = []
         for each in records:
             if isinstance(each, str):
@@ -71,6 +77,28 @@ class CsvWriter(FileWriter):
         self._columns = columns
         with self._failing():
             self._stream.write("".join(CsvRows(columns).render(0, [columns])))
+
+    def flush(self) -> None:
+        """Flush the file."""
+        super().flush()
+        self._is_flushed = True
+
+    def _name_again(self) -> None:
+        """Write the first line into a file that another program has emptied."""
+        columns, self._columns = self._columns, ()
+        self._begin_table(columns)
+
+    def _go_on_after_loss(self) -> None:
+        """Do what other files do. Raises OutputError if the file does not begin with its first line."""
+        if self._columns and not self._file.size():
+            self._name_again()
+            self._stream.flush()
+        if self._found() != self._columns:
+            raise OutputError(
+                f"--output {self._spec}: Another program truncated the file while the job ran, and its first line does "
+                "not name the columns. Put back the file that this job wrote, or start over with a new --state folder."
+            )
+        super()._go_on_after_loss()
 
     def _found(self) -> tuple[str, ...]:
         """Return the columns that the file's first line names; none if it is empty or not a regular file."""

@@ -8,13 +8,14 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import io
 import os
 import shutil
 import stat
 import tempfile
 import threading
 from collections.abc import Callable
-from typing import Final, Literal, TextIO, TypeAlias
+from typing import Any, Final, Literal, TextIO, TypeAlias
 
 from megaflow.durable.local_folder import sync_path
 from megaflow.own_files import close_own, keep, open_own
@@ -31,8 +32,24 @@ TAIL_BYTES: Final = 4096  # covered by a fingerprint
 COPY_BYTES: Final = 1 << 20  # copied at a time
 
 
+class CountedFile(io.FileIO):
+    """Raw file that counts the bytes written to it."""
+
+    written = 0
+
+    def write(self, data: Any, /) -> int:
+        """Write some of these bytes; return how many, or None if the file would block."""
+        count = super().write(data)
+        self.written += count or 0
+        return count
+
+
 class OutputFile:
-    """An open file, or standard output under one of its names. Each method raises OSError."""
+    """An open file, or standard output under one of its names. Each method raises OSError.
+
+    All writes go to the file's end, even if another program truncates it. Otherwise the system would fill the gap
+    before the next write with NULs.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -43,7 +60,9 @@ class OutputFile:
             self.number = open_own(path, FLAGS, 0o666)
         else:  # a named pipe may wait long for its reader
             self.number = keep(os.open(path, FLAGS, 0o666))
-        self.stream: TextIO = open(self.number, "w", encoding="utf-8", newline="\n", closefd=False)  # noqa: SIM115
+        self._counted = CountedFile(self.number, "w", closefd=False)
+        self.stream: TextIO = io.TextIOWrapper(io.BufferedWriter(self._counted), encoding="utf-8", newline="\n")
+        self._before = 0  # size before the bytes that are counted
         self.is_regular = path not in STDOUT_NAMES and stat.S_ISREG(os.fstat(self.number).st_mode)
         self._place = os.path.realpath(path)
 
@@ -59,6 +78,7 @@ class OutputFile:
                 raise
         if not self.has_its_name():
             raise BlockingIOError(errno.EWOULDBLOCK, "it was removed or replaced a moment ago")
+        self._count_from(self.size())
 
     def close(self) -> None:
         """Unlock and close the file, even if what waits in the stream cannot be written."""
@@ -72,6 +92,24 @@ class OutputFile:
         """Return the size in bytes."""
         return os.fstat(self.number).st_size
 
+    def lost(self) -> int:
+        """Return how many bytes other programs have cut off since the last call, by at least one truncation.
+
+        Call it after a flush, while the file is locked.
+        """
+        size = self.size()
+        lost = self._before + self._counted.written - size
+        self._count_from(size)
+        return max(0, lost)
+
+    @property
+    def is_emptied(self) -> bool:
+        """Whether another program has cut off all that was written. Costs a system call."""
+        return self._before + self._counted.written > 0 and not self.size()
+
+    def _count_from(self, size: int) -> None:
+        self._before, self._counted.written = size, 0
+
     def tail(self, length: int) -> bytes:
         """Return the last bytes before this length, at most TAIL_BYTES."""
         start = max(0, length - TAIL_BYTES)
@@ -79,9 +117,9 @@ class OutputFile:
             return os.pread(file.fileno(), length - start, start)
 
     def cut(self, length: int) -> None:
-        """Shorten the file, and continue at its end."""
+        """Shorten the file, and continue at its end. Call it after a flush."""
         os.ftruncate(self.number, length)
-        self.stream.seek(0, os.SEEK_END)
+        self._count_from(length)
 
     def sync(self) -> None:
         """Wait until everything written is on the disk."""
@@ -218,4 +256,5 @@ class WrittenEnds:
             self._found = {each: found for each, found in self._found.items() if each >= length}
 
     def _now(self, length: int) -> str:
-        return hashlib.blake2b(self._tail(length), digest_size=12).hexdigest() if length else ""
+        tail = self._tail(length)
+        return hashlib.blake2b(tail, digest_size=12).hexdigest() if tail else ""

@@ -22,6 +22,10 @@ With a store of durable state
  9. A job that takes over from one that does not answer continues in a copy of the file: see `OutputCopy`.
 10. If the file loses its name (`mv`, `sed -i`), records would go to a file that nothing names in a store, so the next
     checkpoint fails. Without a store, a file that was renamed is written on, and one without any name is an error.
+11. If another program truncates the file (logrotate with `copytruncate`), later lines follow what is left. With a
+    store, the next checkpoint reports it and records the new length. Until then the store names bytes that are gone, so
+    no job resumes from it. A writer's lengths must grow (`several_outputs`, rule 2), so those of the shorter file begin
+    at `_base`, after all earlier lengths.
 """
 
 import contextlib
@@ -98,7 +102,9 @@ class FileWriter(TextWriter):
         self._copy: OutputCopy | None = None  # until it has taken the file's name
         self.is_kept = self._file.is_regular
         self.name = f"{self.kind}:{os.path.realpath(path) if self.is_kept else os.path.abspath(path)}"
-        self._ends = WrittenEnds(self._file.tail)
+        self._base = 0  # see rule 11
+        self._noted = 0  # the last length
+        self._ends = WrittenEnds(lambda length: self._file.tail(length - self._base))
 
     def check(self, read: Iterable[str | int]) -> None:
         """Raise UsageError if the job reads this file, or if the file has content that must stay."""
@@ -137,7 +143,7 @@ class FileWriter(TextWriter):
         if self._mode not in ("append", "resume"):
             return 0
         with self._failing():
-            return self._ends.note(self._file.size())
+            return self._note_length()
 
     def sync(self) -> int:
         """Make everything written durable, and return the file's length."""
@@ -155,11 +161,25 @@ class FileWriter(TextWriter):
                     "records would be missing in it. Put back the file that this job wrote, or start over with a new "
                     "--state folder."
                 )
-            return self._ends.note(self._file.size())
+            if self._file.lost():
+                self._go_on_after_loss()
+            return self._note_length()
+
+    def _go_on_after_loss(self) -> None:
+        """Report that another program has truncated the file, and let lengths begin anew: see rule 11."""
+        self._base = self._noted + 1
+        self.report(
+            f"--output {self._spec} was truncated by another program while the job ran, so lines may be lost; the "
+            f"checkpoint records the new length, {self._file.size()} bytes"
+        )
+
+    def _note_length(self) -> int:
+        self._noted = self._ends.note(self._base + self._file.size())
+        return self._noted
 
     def lengths(self, length: int) -> tuple[OutputLength, ...]:
         """Return the entry that a store records for the file at this length."""
-        return (OutputLength(self.name, length, self._ends.fingerprint(length)),)
+        return (OutputLength(self.name, max(0, length - self._base), self._ends.fingerprint(length)),)
 
     def check_content(self, said: Sequence[OutputLength]) -> None:
         """Raise StoreError if the bytes before a recorded length are not those that the job wrote."""
@@ -177,17 +197,23 @@ class FileWriter(TextWriter):
             return
         with self._failing():
             self._stream.flush()
-            found = self._file.size()
-            if found < length:
+            if length < self._base:
                 raise StoreError(
-                    f"--output {self._spec} has {found} bytes, but had {length} at the last checkpoint. Put back "
+                    f"--output {self._spec} was truncated by another program after the last checkpoint. Put back the "
+                    "file that this job wrote, or start over with a new --state folder."
+                )
+            found, wanted = self._file.size(), length - self._base
+            if found < wanted:
+                raise StoreError(
+                    f"--output {self._spec} has {found} bytes, but had {wanted} at the last checkpoint. Put back "
                     "the file that this job wrote, or start over with a new --state folder."
                 )
             self._check_end(length)
             if self._copy is not None:
-                self._copy.take_place(self._file.number, length)
+                self._copy.take_place(self._file.number, wanted)
                 self._let_go_of_copy()
-            self._file.cut(length)
+            self._file.cut(wanted)
+            self._noted = length
             self._mode, self._begun, self._made = "resume", False, self._made and length == 0
             self._file.sync()
 

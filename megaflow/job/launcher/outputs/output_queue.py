@@ -48,6 +48,7 @@ class OutputQueue:
         self._writers = writer.parts
         for part in self._writers.values():
             part.freed = self._find_room
+            part.report = report
         self._report = report
         self._full_bytes = full_bytes
         self._wake: Callable[[], object] = lambda: None

@@ -81,13 +81,11 @@ class SeveralOutputs(Writer):
             self._lengths = {together: each for together, each in self._lengths.items() if together >= length}
 
     @contextlib.contextmanager
-    def served(
-        self, secret: bytes, fail: Callable[[MegaflowError], None], report: Callable[[str], None]
-    ) -> Iterator[None]:
+    def served(self, secret: bytes, fail: Callable[[MegaflowError], None]) -> Iterator[None]:
         """During the block, serve the readers of outputs that are read through a port."""
         with contextlib.ExitStack() as stack:
             for writer in self._writers.values():
-                stack.enter_context(writer.served(secret, fail, report))
+                stack.enter_context(writer.served(secret, fail))
             yield
 
     def close(self) -> None:

@@ -85,7 +85,6 @@ class SparkResults(Writer):
         self._query = query
         self._check = check
         self.secret = b""  # by which readers authenticate
-        self.report: Callable[[str], None] = lambda text: None  # prints for the user
         self._on_failure: Callable[[MegaflowError], None] = lambda error: None
         self._stack = contextlib.ExitStack()
         self._is_stored = state is not None
@@ -194,11 +193,9 @@ class SparkResults(Writer):
     # Calls of the launcher
 
     @contextlib.contextmanager
-    def served(
-        self, secret: bytes, fail: Callable[[MegaflowError], None], report: Callable[[str], None]
-    ) -> Iterator[None]:
+    def served(self, secret: bytes, fail: Callable[[MegaflowError], None]) -> Iterator[None]:
         """Serve readers and run the query during the block. Blocks for some seconds if Spark must start."""
-        self.secret, self._on_failure, self.report = secret, fail, report
+        self.secret, self._on_failure = secret, fail
         reason, has_failed = "the job has ended", False
         try:
             with contextlib.nullcontext() if self._query is None else self._query(self):

@@ -22,6 +22,7 @@ class Writer:
     is_kept = True  # whether the output survives a crash, or need not
     is_in_memory = False  # of this process: a run that resumes begins with an empty output
     unit = "byte"  # of the output's length
+    report: Callable[[str], None] = staticmethod(lambda text: None)  # prints for the user; any thread
     freed: Callable[[], None] = staticmethod(lambda: None)  # called when `unread_bytes` has become less; any thread
 
     def hold(self, take_over: bool = False) -> int:
@@ -89,9 +90,7 @@ class Writer:
         )
 
     @contextlib.contextmanager
-    def served(
-        self, secret: bytes, fail: Callable[[MegaflowError], None], report: Callable[[str], None]
-    ) -> Iterator[None]:
+    def served(self, secret: bytes, fail: Callable[[MegaflowError], None]) -> Iterator[None]:
         """Serve the output's reader through a port of this launcher during the block; pass its error to `fail`."""
         yield
 

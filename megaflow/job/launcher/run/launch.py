@@ -134,7 +134,7 @@ def launch(
         with received.interruptible():
             output, begun = begin_writing(writer := open_output(), keeper, spec, job_input, report)
             stack.enter_context(closing(output, received))
-        served = writer.served(secret.encode(), output.fail, report)
+        served = writer.served(secret.encode(), output.fail)
         if begun.is_over:
             with received.interruptible(), served:
                 report(Notice("all lines were read before and there are no new ones, so there is nothing to do"))
