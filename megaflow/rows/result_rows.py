@@ -3,7 +3,7 @@
 1. A tuple matches the columns by position, a NamedTuple or dict by name. If there is one column, any other record is
    its value. Every value may be None. A value must have exactly its column's type: nothing is rounded, cut or parsed.
    But an int fits a float or decimal column. A timestamp is a datetime or an int of microseconds since 1970 in UTC; a
-   date is a date or an int of days.
+   date is a date or an int of days. A scalar of numpy counts as the Python value that it stands for.
 2. The packer refuses all values that Spark could refuse later, because the record is still known here. So Spark can
    read every committed row.
 3. The values of a pack are plain, as in `packed_rows`, except that a map is a list of pairs, as Arrow requires.
@@ -25,6 +25,7 @@ from megaflow.timely.communication.codec.encode import encode
 
 COUNT_BYTES: Final = 4
 INTS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64, "timestamp": 64, "timestamp_ntz": 64, "date": 32}
+NUMPY_KINDS: Final = "biufSU"  # dtypes of scalars that stand for a Python value, whatever the column
 FITTING: Final[dict[str, frozenset[type]]] = {
     **dict.fromkeys(INTS, frozenset([int])),
     "float": frozenset([float, int]), "double": frozenset([float, int]), "string": frozenset([str]),
@@ -52,9 +53,11 @@ class RowPacker:
         columns = []
         for column, convert, values in zip(self._columns, self._plain, self._split(records), strict=True):
             if not _all_fit(values, column.kind):
-                for record, value in zip(records, values, strict=True):
-                    if value is not None and (why := misfit(value, column.kind)):
-                        refuse(record, f"column {column.name!r} is {why}")
+                for place, (record, value) in enumerate(zip(records, values, strict=True)):
+                    if value is not None and misfit(value, column.kind):
+                        values[place] = without_numpy(value)
+                        if why := misfit(values[place], column.kind):
+                            refuse(record, f"column {column.name!r} is {why}")
             columns.append(values if convert is None else [*map(convert, values)])
         return len(records).to_bytes(COUNT_BYTES, "big") + encode(tuple(columns))
 
@@ -88,6 +91,24 @@ class RowPacker:
 def refuse(record: Any, why: str) -> NoReturn:
     """Raise the error for a record that does not fit."""
     raise ProgramError(f"the record {record!r:.200} does not fit the schema of the results: {why}")
+
+
+def without_numpy(value: Any) -> Any:
+    """Return a value with Python's numbers, truth values and texts in place of numpy's scalars, also inside it.
+
+    `spark.stateful_rows` has the same function, because that module travels alone.
+
+    >>> without_numpy([1, ("a", {"b": 2.5})])
+    [1, ('a', {'b': 2.5})]
+    """
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and value.dtype.kind in NUMPY_KINDS:
+        return value.item()
+    if isinstance(value, list | tuple):
+        values = map(without_numpy, value)
+        return [*values] if isinstance(value, list) else tuple(values)
+    if type(value) is dict:
+        return {without_numpy(key): without_numpy(each) for key, each in value.items()}
+    return value
 
 
 def row_count(pack: bytes) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
+PLAIN = frozenset([bool, int, float, str, bytes, type(None)])
 Fold = Callable[[Any, Any, Any], tuple[Any, Iterable[Any]]]
 
 
@@ -152,8 +153,19 @@ def in_columns(record: Any, columns: Sequence[str]) -> tuple[Any, ...]:
     if isinstance(found, dict):
         if set(found) != set(columns):
             raise ValueError(f"the record {record!r:.200} has {sorted(found)}, not the columns {[*columns]}")
-        return tuple(found[name] for name in columns)
+        found = tuple(found[name] for name in columns)
     values = found if isinstance(found, tuple) else (found,)
     if len(values) != len(columns):
         raise ValueError(f"the record {record!r:.200} has {len(values)} values for the columns {[*columns]}")
-    return values
+    return values if PLAIN.issuperset(map(type, values)) else tuple(map(without_numpy, values))
+
+
+def without_numpy(value: Any) -> Any:
+    """Return a value without numpy's scalars, as `rows.result_rows.without_numpy` does."""
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and value.dtype.kind in "biufSU":
+        return value.item()
+    if type(value) in (list, tuple):
+        return type(value)(map(without_numpy, value))
+    if type(value) is dict:
+        return {without_numpy(key): without_numpy(each) for key, each in value.items()}
+    return value

@@ -5,11 +5,13 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import numpy
 import pytest
 
 from megaflow.errors import ProgramError, ProtocolError
 from megaflow.rows.ddl import parse_ddl, schema_json
 from megaflow.rows.result_rows import RowPacker, row_count, unpack
+from megaflow.spark.stateful_rows import in_columns
 
 
 class Count(NamedTuple):
@@ -52,10 +54,24 @@ def test_values_become_plain() -> None:
     ]
 
 
+def test_a_scalar_of_numpy_is_the_value_that_it_stands_for() -> None:
+    texts = numpy.str_("a"), numpy.bool_(True), numpy.bytes_(b"b")
+    record = (numpy.int64(1), numpy.float32(0.5), *texts, numpy.uint8(7))
+    columns = "n int, x float, word string, is_new boolean, b binary, d decimal(3,1)"
+    assert packed(columns, record) == [[1], [0.5], ["a"], [True], [b"b"], [Decimal(7)]]
+    row = {numpy.str_("k"): (numpy.int8(1), [numpy.float64(2.5)])}
+    assert packed("m map<string, struct<x: int, y: array<double>>>", (row,)) == [[[("k", (1, [2.5]))]]]
+    assert in_columns(record[:3], ["n", "x", "word"]) == (1, 0.5, "a")
+    assert [*map(type, in_columns(row[numpy.str_("k")], ["x", "y"])[1])] == [float]
+
+
 @pytest.mark.parametrize(
     ("columns", "record", "why"),
     [
         ("word string, n long", ("a", "1"), "('a', '1') does not fit the schema of the results: column 'n' is '1' (s"),
+        ("n tinyint", (numpy.int64(300),), "column 'n' is 300, which is too large for byte"),
+        ("at timestamp", (numpy.datetime64("2026-01-01"),), "(datetime64), but must be timestamp"),
+        ("a array<long>", (numpy.array([1]),), "(ndarray), but must be array<long>"),
         ("word string, n long", ("a", True), "column 'n' is True (bool), but must be long"),
         ("word string, n long", ("a", 1.0), "column 'n' is 1.0 (float), but must be long"),
         ("word string, n long", ("a",), "it has 1 values for 2 columns, 'word' and 'n'"),
