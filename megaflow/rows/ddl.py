@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 from megaflow.errors import UsageError
-from megaflow.rows.packed_rows import Column
+from megaflow.rows.packed_rows import Column, columns_of
 
 TYPES: Final = {
     name: kind
@@ -64,8 +64,28 @@ def type_text(kind: Any) -> str:
             return f"array<{type_text(kind['elementType'])}>"
         case "map":
             return f"map<{type_text(kind['keyType'])}, {type_text(kind['valueType'])}>"
-    fields = ", ".join(f"{field['name']}: {type_text(field['type'])}" for field in kind["fields"])
-    return f"struct<{fields}>"
+        case "struct":
+            fields = ", ".join(f"{_quoted(field['name'])}: {type_text(field['type'])}" for field in kind["fields"])
+            return f"struct<{fields}>"
+    return str(kind["type"])  # of a library
+
+
+def schema_text(schema: Any, argument: str = "schema") -> str:
+    """Return the columns of results in DDL. A program gives them so, or as a StructType of Spark.
+
+    Raises UsageError for other values; `parse_ddl` checks the columns.
+    """
+    if isinstance(schema, str):
+        return schema
+    if type(schema).__name__ != "StructType":
+        raise UsageError(
+            f"{argument} must be a StructType, or name columns in SQL, as in 'word STRING, n LONG', not {schema!r:.80}."
+        )
+    return ", ".join(f"{_quoted(name)} {type_text(kind)}" for name, kind in columns_of(schema.json()))
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"\w+", name) else "`" + name.replace("`", "``") + "`"
 
 
 class _Words:

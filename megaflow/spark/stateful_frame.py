@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from megaflow.errors import UsageError
-from megaflow.rows.ddl import parse_ddl, schema_json
-from megaflow.rows.row_values import stranger
+from megaflow.rows.ddl import parse_ddl, schema_json, schema_text
 from megaflow.spark import stateful_rows, stateful_timers
 from megaflow.spark.query_spec import TRIGGER_SECONDS
 from megaflow.spark.stateful_timers import START, EventColumn, has_timers
@@ -176,22 +175,12 @@ def check_processor(processor: object) -> None:
 
 def output_schema(output: Any) -> str:
     """Return the schema of the outputs in the form of `StructType.json`. Raises UsageError."""
-    from pyspark.sql.types import StructType
-
-    if isinstance(output, StructType):
-        for field in output.fields:
-            if (strange := stranger(field.dataType.jsonValue())) is not None:
-                raise UsageError(f"outputStructType: A row cannot have the column {field.name!r} of type {strange}.")
-        return str(output.json())
-    if not isinstance(output, str):
-        raise UsageError(
-            "outputStructType must be a StructType, or name columns in SQL, as in 'word STRING, n LONG', not "
-            f"{output!r:.80}."
-        )
+    text = schema_text(output, "outputStructType")
     try:
-        return schema_json(parse_ddl(output))
+        schema = schema_json(parse_ddl(text))
     except UsageError as error:
         raise UsageError(f"outputStructType: {error}") from None
+    return schema if isinstance(output, str) else str(output.json())
 
 
 def streaming_result(

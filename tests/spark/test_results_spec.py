@@ -3,12 +3,26 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    CharType,
+    DayTimeIntervalType,
+    DecimalType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+)
 
 from megaflow.errors import StoreError, UsageError
+from megaflow.rows.ddl import parse_ddl, schema_text
 from megaflow.spark import results_spec
 from megaflow.spark.results_spec import check_python, check_results, parse_results_spec
+from megaflow.spark.stateful_frame import output_schema
 
 
 def test_options_go_to_spark_but_for_schema_and_trigger() -> None:
@@ -16,6 +30,33 @@ def test_options_go_to_spark_but_for_schema_and_trigger() -> None:
     assert (spec.format, spec.path, spec.trigger_seconds) == ("csv", "out", 1.5)
     assert spec.options == {"header": "true", "sep": "&"}
     assert parse_results_spec("spark:console?schema=n long").path == ""
+
+
+def test_a_struct_type_names_columns_as_text_does() -> None:
+    kind = StructType().add("a b", "string").add("m", MapType(StringType(), DecimalType(5, 2)), nullable=False)
+    kind = kind.add("row", StructType().add("an `id`", ArrayType(LongType(), containsNull=False)))
+    text = "`a b` string, m map<string, decimal(5,2)>, row struct<`an ``id```: array<long>>"
+    assert schema_text(kind) == text and schema_text(text) == text
+    assert parse_ddl(schema_text(kind)) == parse_ddl(text)
+    assert output_schema(kind) == kind.json()
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (StructType().add("a", DayTimeIntervalType()), "results have no type 'interval'"),
+        (StructType().add("a", CharType(3)), "results have no type 'char'"),
+        (StructType().add("a", NullType()), "results have no type 'void'"),
+        (StructType().add("a", "long").add("A", "long"), "the column 'a' is named twice"),
+        (StructType(), "a column is missing"),
+        (LongType(), r"schema must be a StructType, or name columns in SQL.* not LongType\(\)"),
+    ],
+)
+def test_a_struct_type_that_results_cannot_have_is_refused(schema: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        parse_ddl(schema_text(schema))
+    with pytest.raises(UsageError, match=why.replace("schema must", "outputStructType must")):
+        output_schema(schema)
 
 
 @pytest.mark.parametrize(

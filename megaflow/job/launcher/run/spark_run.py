@@ -22,7 +22,7 @@ from megaflow.job.launcher.run.launch import LaunchOptions
 from megaflow.job.launcher.run.python_function import FrameOptions, naming_arguments, takes_arguments, with_arguments
 from megaflow.job.launcher.run.started_job import JobHandle
 from megaflow.job.watching import Wanted, Watcher
-from megaflow.rows.ddl import parse_ddl, schema_json
+from megaflow.rows.ddl import parse_ddl, schema_json, schema_text
 from megaflow.spark.cluster import check_session
 from megaflow.spark.job_progress import listen
 from megaflow.spark.kept_query import RESULTS
@@ -129,7 +129,7 @@ class SparkOptions(FrameOptions):
 
     frames: Any
     dataflow: Callable[[Any], Any]
-    schema: str | None = None
+    schema: Any = None  # a text or a StructType
 
 
 @takes_arguments(SparkOptions)
@@ -159,11 +159,9 @@ def run(*given: Any, **named: Any) -> Run:
         if schema is None:
             launched = LaunchOptions(spec, rows=frames, page=options.page())
             return Run(JobHandle(launched, wording=with_arguments), session, None)
-        if not isinstance(schema, str):
-            raise UsageError(f"schema must name columns in SQL, as in 'word STRING, n LONG', not {schema!r:.80}.")
+        columns, opened = schema_json(parse_ddl(schema_text(schema))), list[SparkResults]()
         check_arrow("schema")
         check_python("schema", session.sparkContext.pythonExec)
-        columns, opened = schema_json(parse_ddl(schema)), list[SparkResults]()
 
         def open_output(resumes: bool) -> SparkResults:
             opened.append(SparkResults(columns, RESULTS, spec.state, resumes))

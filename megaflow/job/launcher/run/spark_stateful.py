@@ -58,7 +58,7 @@ from megaflow.job.launcher.run.published_job import job_title, program_name
 from megaflow.job.launcher.run.python_function import FrameOptions, naming_arguments, takes_arguments, with_arguments
 from megaflow.job.launcher.run.started_job import JobHandle
 from megaflow.job.spec import PickledFunction
-from megaflow.rows.ddl import parse_ddl, schema_json
+from megaflow.rows.ddl import parse_ddl, schema_json, schema_text
 from megaflow.spark.cluster import check_session
 from megaflow.spark.kept_query import RESULTS
 from megaflow.spark.query_spec import RowFrames
@@ -96,7 +96,7 @@ class StatefulOptions(FrameOptions):
 
     grouped: Any
     fold: Fold | TimerFold
-    schema: str
+    schema: Any  # a text or a StructType
     _: KW_ONLY
     event_time: str | None = None
     tuples: bool = False
@@ -209,8 +209,7 @@ def stateful(*given: Any, **named: Any) -> Any:
         check_frame(frame, options.on)
         check_fold(options.fold)
         places = key_places(frame, keys)
-        if not isinstance(columns := options.schema, str):
-            raise UsageError(f"schema must name columns in SQL, as in 'word STRING, n LONG', not {columns!r:.80}.")
+        columns = schema_text(options.schema)
         schema = schema_json(parse_ddl(columns))
         event = event_column(frame, options.fold, options.event_time)
         if not frame.isStreaming:
