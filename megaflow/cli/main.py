@@ -197,7 +197,7 @@ def run(
     from megaflow.job.job_file import Job
     from megaflow.job.launcher.inputs.launcher_input import parse_line_specs
     from megaflow.job.launcher.outputs.opened_output import Mode
-    from megaflow.job.launcher.outputs.output_specs import open_outputs, parse_outputs
+    from megaflow.job.launcher.outputs.output_specs import is_written_by_spark, open_outputs, parse_outputs
     from megaflow.job.launcher.outputs.writer import Writer
     from megaflow.job.launcher.run.launch import LaunchOptions, launch
     from megaflow.job.launcher.run.published_job import started_text
@@ -231,7 +231,7 @@ def run(
     given = parse_outputs(outputs)
     spec = JobSpec(find_app(app), args=args, state=None if state is None else os.path.abspath(state),
                    origin=None if from_checkpoint is None else origin_of(from_checkpoint),
-                   results=given[""].startswith("spark:") and not given[""].startswith("spark:megaflow?"), **more)
+                   results=is_written_by_spark(given[""]), **more)
     workers = spec.processes * spec.workers
     specs = spark.parse_row_specs(rows) if rows else {}
     line_specs = parse_line_specs(lines) if lines else None

@@ -199,6 +199,21 @@ spark.stop()
     check_equal(written(tmp_path / "out"), running_counts())
 
 
+def test_a_function_in_python_writes_results_by_a_specification(spark: Any, tmp_path: Path) -> None:
+    def dataflow(flow: Any) -> Any:
+        return flow.lines().map(lambda word: (word, 1)).stateful_state_machine(
+            lambda word, n, total: ((total or 0) + n, [(word, (total or 0) + n)])
+        )
+
+    output = f"spark:parquet:{tmp_path}/out?schema=word string, n long"
+    (tmp_path / "lines.txt").write_text("".join(f"{word}\n" for word in WORDS))
+    for _ in range(2):  # the second finds that everything is done
+        lines = str(tmp_path / "lines.txt")
+        assert megaflow.run(dataflow, lines=lines, output=output, state=tmp_path / "kept") == []
+    check_equal(written(tmp_path / "out"), running_counts())
+    check_equal(spark.read.parquet(f"{tmp_path}/out").count(), LINES)
+
+
 def test_results_of_a_session_with_a_bare_python_are_refused_before_anything_starts(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

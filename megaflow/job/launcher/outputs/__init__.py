@@ -13,4 +13,13 @@ spark_results    `--output spark:…`
 result_figures   the figures of a job for Spark's metrics
 results_consumer who reads them in another program
 results_log      the results that wait for Spark
+
+A name below is loaded when it is first used, so a job without results for Spark does not load it. Its type is in
+`__init__.pyi`.
 """
+
+from megaflow.front_door import offer
+
+_NAMES = {"megaflow.job.launcher.outputs.spark_results": ("open_results",)}  # module -> names that it offers
+
+__getattr__, __dir__, __all__ = offer(globals(), _NAMES)

@@ -116,6 +116,15 @@ def open_writer(
     return TextWriter(own_stream(sys.stdout))
 
 
+def is_written_by_spark(spec: str) -> bool:
+    """Return whether Spark writes an output in a query of the job, which needs a slot.
+
+    >>> is_written_by_spark("spark:noop?schema=n LONG"), is_written_by_spark("spark:megaflow?schema=n LONG")
+    (True, False)
+    """
+    return spec.startswith("spark:") and not spec.startswith("spark:megaflow?")
+
+
 def is_file(spec: object) -> bool:
     """Return whether a specification of `--output` names a file."""
     return isinstance(spec, str) and spec.startswith(("jsonl:", "csv:"))

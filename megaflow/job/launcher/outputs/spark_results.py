@@ -71,12 +71,14 @@ class SparkResults(Writer):
     def __init__(
         self, schema: str, name: str, state: str | None, resumes: bool, query: Callable[[Served], Query] | None = None,
         door: AgentDoor | None = None, check: Callable[[Path], None] = lambda checkpoint: None,
+        in_program: bool = False,
     ) -> None:  # fmt: skip
         """`schema` is in the form of `StructType.json`; `state` is the store's folder, None without a store.
 
         With `resumes`, results already in the store continue. `query` runs while results are served; None: the user
         runs one. `door` is a door that passes readers' requests on, and outlives the job; None: the job opens its own.
-        `check` raises StoreError if a query's checkpoint does not match what it has written.
+        `check` raises StoreError if a query's checkpoint does not match what it has written. `in_program`: this process
+        is a user's program, so a take-over must not end it.
         """
         self.schema = schema
         self.form = f"rows:{schema}"
@@ -84,6 +86,7 @@ class SparkResults(Writer):
         self._resumes = resumes
         self._query = query
         self._check = check
+        self._is_launcher = query is not None and not in_program
         self.secret = b""  # by which readers authenticate
         self._on_failure: Callable[[MegaflowError], None] = lambda error: None
         self._stack = contextlib.ExitStack()
@@ -125,7 +128,7 @@ class SparkResults(Writer):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             ending = (JAVA, LAUNCHER) if take_over else (JAVA,)
             self.lock = self._stack.enter_context(held_lock(self.folder, time.sleep, lambda text: None, ending))
-            if self._query is not None:  # otherwise this process is the user's
+            if self._is_launcher:
                 note_holder(self.lock, os.getpid(), LAUNCHER)
             if not self._resumes:
                 for entry in os.scandir(self.folder):
@@ -378,10 +381,10 @@ def is_loopback(addresses: tuple[tuple[str, int], ...]) -> bool:
     return all(host == "127.0.0.1" for host, _ in addresses)
 
 
-def open_results(output: str, state: str | None, mode: Mode = "new") -> SparkResults:
+def open_results(output: str, state: str | None, mode: Mode = "new", in_program: bool = False) -> SparkResults:
     """Return the writer for `--output spark:…` of a job with this store; its query runs while it is served.
 
-    The format `megaflow` has no query: another program reads the results.
+    The format `megaflow` has no query: another program reads the results. `in_program`: see SparkResults.
 
     Raises UsageError for a wrong specification, SourceError if there is no Java.
     """
@@ -396,4 +399,5 @@ def open_results(output: str, state: str | None, mode: Mode = "new") -> SparkRes
     if mode == "new":
         spec.check_new()
     resumes, query = mode == "resume", partial(running_query, spec, is_resumed=mode == "resume")
-    return SparkResults(spec.schema, spec.name, state, resumes, query, check=spec.check_same_batches)
+    return SparkResults(spec.schema, spec.name, state, resumes, query, check=spec.check_same_batches,
+                        in_program=in_program)  # fmt: skip

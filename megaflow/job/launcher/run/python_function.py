@@ -15,9 +15,10 @@ from megaflow.durable.incarnation import CHECKPOINTS_KEPT
 from megaflow.durable.relocation import relocations
 from megaflow.errors import Interrupted, MegaflowError, PeerFailed, UsageError
 from megaflow.job.formats.text_lines import LINE_BYTES_MAX
+from megaflow.job.launcher import outputs
 from megaflow.job.launcher.inputs.loop_sources import pullable, running_loop
 from megaflow.job.launcher.outputs.opened_output import Mode
-from megaflow.job.launcher.outputs.output_specs import open_outputs
+from megaflow.job.launcher.outputs.output_specs import is_written_by_spark, open_outputs
 from megaflow.job.launcher.outputs.program_output import ProgramWriter
 from megaflow.job.launcher.outputs.writer import ListWriter, Writer
 from megaflow.job.launcher.program.function_pickler import pickle_app
@@ -153,9 +154,10 @@ def begin(
             accept_rows=tuple(options.accept_rows),
             on=None if options.on is None else master_of(options.on),
             conf=parse_conf([f"{key}={value}" for key, value in (options.conf or {}).items()]),
+            results=options.output is not None and is_written_by_spark(options.output),
         )
         places = {"": records if options.output is None else options.output, **(options.outputs or {})}
-        opened = partial(open_places, places, paths_of(options.lines))
+        opened = partial(open_places, places, paths_of(options.lines), spec.state)
         launched = LaunchOptions(spec, lines, partial(opened, mode), partial(opened, "resume"), options.rows, items,
                                  options.page())  # fmt: skip
         read = records if options.output is None and isinstance(records, ProgramWriter) else None
@@ -288,19 +290,19 @@ def paths_of(lines: Any) -> list[str]:
     return [os.fspath(each) for each in given if isinstance(each, str | os.PathLike)]
 
 
-def open_places(places: Mapping[str, str | list[Any] | Writer], read: Collection[str], mode: Mode) -> Writer:
+def open_places(
+    places: Mapping[str, str | list[Any] | Writer], read: Collection[str], state: str | None, mode: Mode
+) -> Writer:
     """Return a writer of outputs by name, each to a list or to the place of a specification. Raises UsageError."""
     for name, place in places.items():
         if not isinstance(place, str | list | Writer):
             raise UsageError(
                 f"outputs: {name!r} must go to a list or to a specification such as 'jsonl:PATH', not {place!r:.80}."
             )
-        if isinstance(place, str) and place.startswith("spark:"):
-            raise UsageError(f"output {place:.80}: Use megaflow.spark.run to send a job's output to Spark.")
         if name and not name.isidentifier():
             raise UsageError(f"outputs: {name!r:.80} must be a name, as in flow.output('late', stream).")
     writers = {name: ListWriter(place) if isinstance(place, list) else place for name, place in places.items()}
-    return open_outputs(writers, read, mode)
+    return open_outputs(writers, read, mode, lambda output, own: outputs.open_results(output, state, own, True))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,1 @@
+from megaflow.job.launcher.outputs.spark_results import open_results as open_results
