@@ -29,7 +29,7 @@ from megaflow.spark.kept_query import KeptQuery
 from megaflow.spark.push import LinePacking, Packing, StageJob, Transfer, push_frame
 from megaflow.spark.query_spec import TRIGGER_SECONDS, SparkSpec, TimeMode
 from megaflow.spark.row_packing import RowPacking, plain_rows
-from megaflow.spark.spark_errors import INTERRUPTED, LOST_PYTHON, OTHER_PYTHON, root_cause
+from megaflow.spark.spark_errors import INTERRUPTED, LOST_PYTHON, OTHER_PYTHON, root_cause, text_of
 from megaflow.timely.communication.client import Client
 
 CONNECT_TIMEOUT_SECONDS = 30.0
@@ -248,7 +248,7 @@ class FedQuery:
         """Return the error to report: megaflow's unchanged, Spark's as a SourceError with its root cause."""
         if isinstance(error, MegaflowError):
             return error
-        text = str(error) or repr(error)
+        text = text_of(error)
         cause = root_cause(text)
         if "schema must be specified" in cause.lower() and isinstance(self.source, SparkSpec):
             column = "value string" if self.input is None else "id LONG, name STRING"

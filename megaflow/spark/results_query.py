@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -28,7 +29,7 @@ from megaflow.spark.kept_query import location_of
 from megaflow.spark.preflight import temporary_folder
 from megaflow.spark.query_spec import FILE_FORMATS
 from megaflow.spark.results_spec import FLAG, PASSING, ResultsSpec, check_arrow, check_python, has_arrow
-from megaflow.spark.spark_errors import root_cause
+from megaflow.spark.spark_errors import root_cause, text_of
 
 POLL_SECONDS: Final = 0.5
 FAREWELL_SECONDS: Final = 5.0
@@ -103,7 +104,7 @@ def running_query(spec: ResultsSpec, results: Served, is_resumed: bool = False) 
         results.report(Notice("waiting for Spark to start the query of the results"))
         if is_resumed and not spec.is_compared and spec.format not in PASSING:
             results.report(Notice(f"not checked: whether {spec} and the store are of one moment"))
-        query = Query(spec, _beginning(spec, session, results), results.fail)
+        query = Query(partial(failure, spec, session), _beginning(spec, session, results), results.fail)
         query.start()
         query.watcher.start()
         try:
@@ -147,9 +148,12 @@ def start_query(spec: ResultsSpec, frame: Any, checkpoint: str) -> Any:
 class Query:
     """A running query, watched until it is stopped."""
 
-    def __init__(self, spec: ResultsSpec, begin: Callable[[], Any], fail: Callable[[MegaflowError], None]) -> None:
-        """`begin` starts the query. `fail` is called if it ends by itself."""
-        self._spec = spec
+    def __init__(
+        self, failure: Callable[[Exception], OutputError], begin: Callable[[], Any],
+        fail: Callable[[MegaflowError], None],
+    ) -> None:  # fmt: skip
+        """`begin` starts the query. `fail` is called if it ends by itself. `failure` words Spark's errors."""
+        self._failure = failure
         self._begin = begin
         self._fail = fail
         self._attempts = 0
@@ -168,7 +172,7 @@ class Query:
                 raise
             except Exception as error:
                 if not self._may_be_late(error):
-                    raise failure(self._spec, error) from error
+                    raise self._failure(error) from error
 
     def stop(self) -> None:
         """Stop the query."""
@@ -191,7 +195,7 @@ class Query:
                 error = lost
             try:
                 if not self._may_be_late(error):
-                    raise failure(self._spec, error)
+                    raise self._failure(error)
                 self.start()
             except MegaflowError as told:
                 if not self._stopping.is_set():
@@ -242,7 +246,7 @@ class OwnQueries:
             error = self._last.exception()
         except Exception:  # Java is gone, which ends the job anyway
             return None
-        return "their query was stopped" if error is None else f"their query failed: {root_cause(str(error))}"
+        return "their query was stopped" if error is None else f"their query failed: {root_cause(text_of(error))}"
 
 
 def watch(trouble: Callable[[], str | None], results: Served, is_running: Callable[[], bool]) -> None:
@@ -265,6 +269,8 @@ def watch(trouble: Callable[[], str | None], results: Served, is_running: Callab
             results.forgo()
 
 
-def failure(spec: ResultsSpec, error: BaseException) -> OutputError:
+def failure(spec: ResultsSpec, session: Any, error: Exception) -> OutputError:
     """Return the error for Spark's error, in one line."""
-    return OutputError(f"{FLAG}{spec}: {root_cause(str(error) or repr(error))}")
+    from megaflow.spark.spark_session import why_over
+
+    return OutputError(f"{FLAG}{spec}: {why_over(session, error) or root_cause(text_of(error))}")

@@ -37,13 +37,14 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.wording import Notice
 from megaflow.durable.commits import is_of_a_batch
-from megaflow.errors import SourceLost
+from megaflow.errors import Outage, SourceLost
 from megaflow.quick_dataclass import dataclass
 from megaflow.spark.fed_query import Contact, FedQuery
 from megaflow.spark.kept_query import KeptFeed, held_lock, location_of
@@ -167,22 +168,30 @@ class SparkFeed:
                 for each in group:
                     if not (each.is_over or self._contact.stopping.is_set()):  # the first query may be unfinished then
                         each.start(frames[each], talks[each], transfer, checkpoint_of(each, folder))
-                self._attend({each: talks[each] for each in group})
+                self._attend({each: talks[each] for each in group}, partial(spark.is_stopped, session.sparkContext))
         except Exception as error:
             cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-            if session is not None and spark.java_ended(session, cause):
-                raise SourceLost(f"{self.queries[0].name}: Spark's Java process has ended unexpectedly") from error
+            if session is not None and (over := spark.why_over(session, cause)):
+                over = f"{self.queries[0].name}: {over}"
+                if specs:
+                    raise SourceLost(over) from error
+                raise Outage(f"{over}. Create a new session, and its DataFrames again") from error
             for each in self.queries:
                 each.stop()
             raise
 
-    def _attend(self, running: dict[FedQuery, Conversation]) -> None:
-        """Wait until these queries are over, and report each. If one fails, the others also end. Raises its error."""
+    def _attend(self, running: dict[FedQuery, Conversation], is_stopped: Callable[[], bool]) -> None:
+        """Wait until these queries are over, and report each. If one fails, the others also end. Raises its error.
+
+        `is_stopped`: the session is. Spark then ends queries without an error.
+        """
         stopping = self._contact.stopping
         while running:
             for each, talk in list(running.items()):
                 is_active = each.is_active  # first: it raises if Java has ended
                 failure = each.batch_error if is_active else each.failure()
+                if not (is_active or stopping.is_set()) and is_stopped():
+                    raise SourceLost(f"{each.name}: its session is stopped")
                 if failure is not None and not stopping.is_set():
                     raise each.explain(failure)
                 if not stopping.is_set():

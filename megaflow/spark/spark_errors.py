@@ -21,6 +21,11 @@ SHUT_DOWN: Final = (
     "stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown", "RpcEnv already stopped",
 )  # fmt: skip
 """Parts of errors that Java raises between a signal and its end."""
+VAGUE: Final = (
+    "Encountered error while reading file", "Task failed while writing rows", "Exception thrown in awaitResult",
+    "Job aborted", "Writing job aborted",
+)  # fmt: skip
+"""How sentences begin that do not say why."""
 INTERRUPTED: Final = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: java.lang.InterruptedException"
 )
@@ -51,7 +56,13 @@ def root_cause(text: str) -> str:
 
     >>> root_cause('Traceback (most recent call last):\\n  File "own.py", line 7, in half\\nValueError: no')
     'ValueError: no (own.py, line 7, in half)'
+
+    If a sentence does not say why, the messages of its causes follow.
+
+    >>> root_cause("[TASK_WRITE_FAILED] Task failed while writing rows to /out.\\nCaused by: java.io.IOException: full")
+    'Task failed while writing rows to /out. full'
     """
+    whole = text
     text = text.partition("=== Streaming Query ===")[0]
     _, traceback, frames = text.rpartition("Traceback (most recent call last):")
     if traceback:
@@ -61,9 +72,25 @@ def root_cause(text: str) -> str:
     text = re.sub(r"An error occurred while calling \S+\s*:\s*", "", text).strip()
     text = re.sub(r"^\[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR\] [^:]*: ", "", text)
     text = re.sub(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ", "", text)
-    text = re.sub(r"^(?:[\w$]+\.)+[\w$]*(?:Exception|Error): ", "", text)
+    sentence = _message(text)
+    if sentence.startswith(VAGUE):
+        for cause in re.findall(r"^Caused by: (.*)", whole, re.MULTILINE):
+            if (message := _message(cause)) not in sentence:
+                sentence += f" {message}"
+    return sentence
+
+
+def _message(text: str) -> str:
+    """Return the first line of a Java error, without class and code."""
+    text = re.sub(r"^(?:(?:[\w$]+\.)+[\w$]*(?:Exception|Error): )+", "", text)
     text = re.sub(r"^\[[A-Z0-9_.]+\] ", "", text)
     return re.sub(r"\s*SQLSTATE: \w+", "", text.partition("\n")[0]).strip()
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an error of Spark, with those of its causes, which some errors keep apart."""
+    causes = getattr(getattr(error, "_cause", None), "_stackTrace", None)
+    return (str(error) or repr(error)) + (f"\nCaused by: {causes}" if causes else "")
 
 
 def last_place(frames: str) -> str:

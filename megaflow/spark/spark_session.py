@@ -37,6 +37,8 @@ MASTER = "local[*,4]"  # plain local[*] gives a task one attempt; 4 is Spark's o
 LOG = "spark.log"
 STOP_TIMEOUT_SECONDS = 10
 CLOSED_SECONDS = 1.0  # from the end of Java's sockets to that of its process
+JAVA_ENDED = "Spark's Java process has ended unexpectedly"
+STOPPED = "the Spark session was stopped while the job used it"
 OPTIONS = {
     "spark.executorEnv.PYTHONSAFEPATH": "1",  # its Python processes import nothing from their start directory
     "spark.driver.bindAddress": "127.0.0.1",
@@ -194,7 +196,23 @@ def _stop(session: SparkSession) -> None:
         log.info("Spark was gone before it was stopped: %s", error)
 
 
-def java_ended(session: SparkSession, error: Exception) -> bool:
+def why_over(session: SparkSession, error: BaseException) -> str:
+    """Return why a session that raised `error` cannot be used any more; "" if it can, as far as is known."""
+    if java_ended(session, error):
+        return JAVA_ENDED
+    return STOPPED if is_stopped(session.sparkContext) else ""
+
+
+def is_stopped(context: SparkContext) -> bool:
+    """Return whether the program has stopped a context, or is stopping it."""
+    java = context._jsc
+    try:
+        return java is None or bool(java.sc().isStopped())
+    except (Py4JError, OSError):  # Java has ended
+        return False
+
+
+def java_ended(session: SparkSession, error: BaseException) -> bool:
     """Return whether `error` comes from the end of a Java process that this process started.
 
     A signal such as SIGTERM makes Java stop the session before it ends. Until then it still raises exceptions.
@@ -224,6 +242,8 @@ def check_frame(frame: object, what: str = "lines") -> DataFrame:
             f"{type(frame).__module__}.{type(frame).__qualname__}: Spark Connect cannot run code on the "
             "executors."
         )
+    if is_stopped(frame.sparkSession.sparkContext):
+        raise UsageError("The Spark session has been stopped. Create a new one, and create its DataFrames again.")
     if what == "lines" and not frame.isStreaming:
         raise UsageError("lines must be a streaming DataFrame, from spark.readStream, but this one is not streaming.")
     return frame

@@ -25,9 +25,8 @@ from pyspark.sql import SparkSession
 from megaflow.spark.shipping import serve
 from megaflow.spark.slots import Slots, slots_seen
 from megaflow.spark.spark_errors import root_cause
-from megaflow.spark.spark_session import java_ended
+from megaflow.spark.spark_session import JAVA_ENDED, STOPPED, is_stopped, why_over
 
-JAVA_ENDED: Final = "Spark's Java process has ended unexpectedly"
 AVOID_SECONDS: Final = 10.0  # for Spark to learn which executor to avoid
 JOIN_SECONDS: Final = 5.0  # for tasks to end after their processes
 LOCAL: Final = "driver"  # the executor of a local master
@@ -162,6 +161,8 @@ class WorkerJobs:
         process: subprocess.Popen[bytes] | None = getattr(self._context._gateway, "proc", None)
         if process is not None and process.poll() is not None:
             return JAVA_ENDED
+        if is_stopped(self._context):
+            return STOPPED
         if executor in (LOCAL, "?"):
             return None
         try:
@@ -172,7 +173,7 @@ class WorkerJobs:
 
     def _aside(self, name: str, ask: Callable[[], object]) -> threading.Thread:
         def run() -> None:
-            with contextlib.suppress(Py4JError, OSError):  # Java is gone, and the task with it
+            with contextlib.suppress(Py4JError, OSError, AttributeError):  # Java or the session is gone, with the task
                 ask()
 
         thread = threading.Thread(target=run, name=name, daemon=True)
@@ -184,8 +185,8 @@ class WorkerJobs:
 
     def _explain(self, error: Exception) -> str:
         """Return in one line why a job has failed."""
-        if java_ended(self._session, error):
-            return JAVA_ENDED
+        if over := why_over(self._session, error):
+            return over
         text = str(error) or repr(error)
         if "PYTHON_VERSION_MISMATCH" in text:
             return f"executors run another Python than the launcher, {sys.version.split()[0]}: {PYTHON_REMEDY}"

@@ -1,4 +1,4 @@
-"""A Python program with a job on executors sees one warning after a loss, no message of Java, and exact counts."""
+"""What a Python program sees of a loss: one warning and exact counts, or one sentence if it stopped its session."""
 
 import json
 import re
@@ -79,3 +79,69 @@ def test_a_program_sees_one_warning_of_a_loss_and_exact_counts(tmp_path: Path) -
     warnings = [line for line in said if "was killed by SIGKILL" in line and "restart 1 of 3" in line]
     assert len(warnings) == 1, ended.errors
     assert not [line for line in said if re.search(r"^\tat |Traceback|Exception| ERROR ", line)], ended.errors
+
+
+STOPPING = """
+import time
+from pyspark.sql import SparkSession
+import megaflow
+from megaflow.errors import MegaflowError
+
+
+def dataflow(flow):
+    return flow.rows().map(lambda row: row[0])
+
+
+def rate():
+    session = SparkSession.builder.master("local[3]").config("spark.ui.enabled", "false").getOrCreate()
+    return session.readStream.format("rate").option("rowsPerSecond", 100).load().selectExpr("value")
+
+
+def failure(start):
+    frame = rate()
+    job = start(frame)
+    while not sum(each.lines for each in job.status().workers):
+        time.sleep(0.1)
+    frame.sparkSession.stop()
+    try:
+        job.wait()
+    except MegaflowError as error:
+        print(type(error).__name__, error, flush=True)
+    return frame
+
+
+def refused(start):
+    try:
+        start()
+    except MegaflowError as error:
+        print(type(error).__name__, error, flush=True)
+
+
+if __name__ == "__main__":
+    failure(lambda frame: megaflow.spark.run(frame, dataflow).job)
+    here = lambda frame, **more: megaflow.start(dataflow, rows={"rows": frame}, **more)
+    failure(lambda frame: here(frame, output="spark:noop?schema=n LONG"))
+    stopped = failure(lambda frame: here(frame, output="none", state="kept"))
+    rate()
+    refused(lambda: megaflow.run(dataflow, rows={"rows": stopped}))
+    refused(lambda: megaflow.run(lambda flow: flow.lines(), lines=stopped))
+    refused(lambda: megaflow.spark.run(stopped, dataflow))
+"""
+
+
+def test_a_program_that_stops_its_session_is_told_so_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(STOPPING)
+    process = Process([sys.executable, "program.py"], env=spark_environment(tmp_path), cwd=tmp_path)
+    try:
+        ended = process.end(SECONDS)
+    finally:
+        process.finish()
+    assert ended.code == 0, ended.errors
+    on_executors, here, kept, *refused = ended.output.splitlines()
+    why = "the Spark session was stopped while the job used it"
+    assert re.fullmatch(rf"ClusterError worker 0 \(.*\) was lost: {why}", on_executors), ended.output
+    what = r"(the DataFrame of rows 'rows'|--output spark:noop:)"
+    assert re.fullmatch(rf"(Outage|OutputError) {what}: {why}(\. Create a new session.*)?", here), ended.output
+    assert kept.startswith(f"StateKept the DataFrame of rows 'rows': {why}. Create a new session"), ended.output
+    again = "UsageError The Spark session has been stopped. Create a new one, and create its DataFrames again."
+    assert refused == [again] * 3, ended.output

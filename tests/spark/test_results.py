@@ -93,13 +93,12 @@ def test_what_spark_has_written_is_what_was_counted(
     check_equal(written(tmp_path / "out"), running_counts())
 
 
-MORE = [(False, "launcher"), *((arrow, each) for arrow in (True, False) for each in ("worker", "java", "executor"))]
+FIRST = [(True, "launcher"), (True, "java")]
+KILLS = [(arrow, each) for arrow in (True, False) for each in ("launcher", "worker", "java", "executor")]
+MORE = [pytest.param(*each, marks=pytest.mark.faults) for each in KILLS if each not in FIRST]
 
 
-@pytest.mark.parametrize(
-    ("arrow", "killed"),
-    [(True, "launcher"), *(pytest.param(*each, marks=pytest.mark.faults) for each in MORE)],
-)
+@pytest.mark.parametrize(("arrow", "killed"), [*FIRST, *MORE])
 def test_each_row_is_written_once_whatever_is_killed(
     tmp_path: Path, arrow: bool, killed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +121,7 @@ def test_each_row_is_written_once_whatever_is_killed(
             run.control("stop")
         code = finished(run).code
         assert killed in ("worker", "executor") or code, run.said
+        assert killed != "java" or says(run.said[-1], f"{out}: Spark's Java process has ended unexpectedly;"), run.said
     assert 0 < before.total() < LINES
     with running(tmp_path, output, *kept) as run:
         ended = finished(run)

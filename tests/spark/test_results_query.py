@@ -13,6 +13,7 @@ from megaflow.errors import MegaflowError, OutputError
 from megaflow.spark import results_query
 from megaflow.spark.results_query import LATE, OwnQueries, Query, start_reading, watch
 from megaflow.spark.results_spec import parse_results_spec
+from megaflow.spark.spark_errors import root_cause, text_of
 from tests.words import says
 
 WAIT_SECONDS = 90.0
@@ -40,7 +41,10 @@ def query_of(answers: list[Any], told: Callable[[MegaflowError], None] = lambda 
             raise answer
         return answer
 
-    return Query(SPEC, begin, told)
+    def worded(error: Exception) -> OutputError:
+        return OutputError(f"{SPEC}: {root_cause(text_of(error))}")
+
+    return Query(worded, begin, told)
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +60,7 @@ def test_a_query_is_started_again_if_python_was_late() -> None:
 
 
 def test_a_query_that_cannot_be_started_is_said_with_what_it_writes() -> None:
-    with pytest.raises(OutputError, match=r"--output spark:noop:: no such column"):
+    with pytest.raises(OutputError, match=r"spark:noop:: no such column"):
         query_of([RuntimeError("no such column")]).start()
 
 
@@ -74,7 +78,7 @@ def test_a_query_that_fails_later_is_started_again_or_reported() -> None:
     query.watcher.start()
     assert heard.wait(WAIT_SECONDS)
     query.stop()
-    assert not answers and told == ["--output spark:noop:: the disk is full"]
+    assert not answers and told == ["spark:noop:: the disk is full"]
 
 
 def test_a_query_that_was_stopped_is_not_reported() -> None:
@@ -83,6 +87,23 @@ def test_a_query_that_was_stopped_is_not_reported() -> None:
     query.watcher.start()
     query.stop()
     assert not query.watcher.is_alive()
+
+
+def test_a_sentence_that_does_not_say_why_is_followed_by_its_causes() -> None:
+    error = RuntimeError("[STREAM_FAILED] Query [id = 1] terminated with exception: [TASK_WRITE_FAILED] Task failed "
+                         "while writing rows to file:/out. SQLSTATE: 58030\n=== Streaming Query ===\nIdentifier: 1")
+    trace = """org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/out.
+\tat org.apache.spark.Foo
+Caused by: org.apache.parquet.util.CloseException: Unable to close resource
+\tSuppressed: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device
+\t\tCaused by: java.io.IOException: not this one
+Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device
+Caused by: java.io.IOException: No space left on device"""
+    error._cause = SimpleNamespace(_stackTrace=trace)  # type: ignore[attr-defined]
+    why = "Task failed while writing rows to file:/out. Unable to close resource No space left on device"
+    assert root_cause(text_of(error)) == why
+    clear = "[CAST_INVALID_INPUT] The value 'x' cannot be cast. SQLSTATE: 22018\nCaused by: java.io.IOException: other"
+    assert root_cause(clear) == "The value 'x' cannot be cast."
 
 
 def test_it_is_not_started_for_ever() -> None:

@@ -91,6 +91,24 @@ def same(theirs: Any, mine: Any) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "content", "why"),
+    [
+        ("parquet", b"neither parquet nor anything else", r"is not a Parquet file\. Expected magic number at tail"),
+        ("json", b'{"id": 1}\n{"id": "x"}\n', r"Malformed records .* Cannot parse the field name 'id' and the value x"),
+    ],
+)
+def test_a_file_that_spark_cannot_read_is_named_with_the_cause(
+    spark: Any, tmp_path: Path, kind: str, content: bytes, why: str
+) -> None:
+    file = tmp_path / f"orders.{kind}"
+    file.write_bytes(content)
+    frame = spark.readStream.schema("id LONG").option("mode", "FAILFAST").format(kind).load(str(tmp_path))
+    with pytest.raises(SourceError, match=f"^the DataFrame of rows 'orders': .* reading file .*{file.name}. .*{why}"):
+        megaflow.run(orders, rows={"orders": frame})
+
+
+@pytest.mark.slow
 def test_a_stream_prepared_in_sql_is_folded_each_row_once(tmp_path: Path, spark: Any) -> None:
     folder = tmp_path / "orders"
     folder.mkdir()

@@ -65,7 +65,7 @@ from megaflow.spark.query_spec import RowFrames
 from megaflow.spark.results_query import ATTEMPTS, LATE
 from megaflow.spark.results_spec import check_arrow, check_python
 from megaflow.spark.row_packing import check_columns
-from megaflow.spark.spark_errors import root_cause
+from megaflow.spark.spark_errors import root_cause, text_of
 from megaflow.spark.stateful_frame import (
     batch_result,
     check_fold,
@@ -388,7 +388,7 @@ class Door:
                 results = self._start(self._asking())
             answer = Opened(results.job)
         except Exception as error:  # of the start, or raised by py4j
-            text = str(error) if isinstance(error, MegaflowError) else root_cause(str(error) or repr(error))
+            text = str(error) if isinstance(error, MegaflowError) else root_cause(text_of(error))
             answer = ResultsRefused(text)
 
         def tell() -> None:
