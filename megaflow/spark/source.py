@@ -148,6 +148,11 @@ class SparkFeed:
 
         transfer, how = choose_transfer(what=self._what)
         self._report(Notice(how))
+        if any(each.trigger_seconds is not None for each in specs):
+            self._report(Notice(
+                f"the job reads new {self._what} until it is stopped; with the option trigger=availableNow it reads "
+                "those that exist now, and ends"
+            ))  # fmt: skip
         folder = stack.enter_context(folder_of_a_session())
         talks = {each: each.converse() for each in self.queries}
         for talk in talks.values():

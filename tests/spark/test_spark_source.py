@@ -33,6 +33,7 @@ from megaflow.timely.communication.role_handlers import Connection
 from megaflow.timely.communication.tcp_allocator import TcpAllocator
 from megaflow.timely.communication.tcp_fabric import TcpFabric
 from tests.results import check_equal
+from tests.words import says
 
 pytestmark = [
     pytest.mark.spark,
@@ -239,7 +240,9 @@ def test_files_are_fed_line_by_line_and_one_added_later_too(
     check_equal(Counter(job.lines), Counter(expected))
     assert job.requests[-1] == SourceEnded(feed.queries[0].id)
     how = {"rows": f"rows ({VARIABLE}=rows)", "arrow": "Arrow batches"}[transfer]
-    assert feed.said == [f"lines leave Spark as {how}"]
+    arrived, endless = feed.said
+    assert arrived == f"lines leave Spark as {how}"
+    assert says(endless, "reads new lines until it is stopped", "trigger=availableNow")
 
 
 def test_what_is_there_now_is_fed_and_then_the_source_ends_by_itself(spark: Any, job: Job, tmp_path: Path) -> None:
@@ -249,6 +252,7 @@ def test_what_is_there_now_is_fed_and_then_the_source_ends_by_itself(spark: Any,
     assert feed.error is None
     check_equal(Counter(job.lines), Counter(expected))
     assert job.requests[-1] == SourceEnded(feed.queries[0].id)
+    assert len(feed.said) == 1, feed.said
 
 
 @pytest.mark.parametrize("how", ["raises", pytest.param("is killed", marks=pytest.mark.slow)])
