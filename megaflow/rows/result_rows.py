@@ -3,29 +3,38 @@
 1. A tuple matches the columns by position, a NamedTuple or dict by name. If there is one column, any other record is
    its value. Every value may be None. A value must have exactly its column's type: nothing is rounded, cut or parsed.
    But an int fits a float or decimal column. A timestamp is a datetime or an int of microseconds since 1970 in UTC; a
-   date is a date or an int of days. A scalar of numpy counts as the Python value that it stands for.
+   date is a date or an int of days. A naive datetime is in the time zone of the Spark session, as in its SQL, so
+   results do not depend on the machine of a worker. A scalar of numpy counts as the Python value that it stands for.
 2. The packer refuses all values that Spark could refuse later, because the record is still known here. So Spark can
    read every committed row.
 3. The values of a pack are plain, as in `packed_rows`, except that a map is a list of pairs, as Arrow requires.
 4. A pack begins with its number of rows, so its keeper need not unpack it.
 """
 
-from collections.abc import Sequence
-from datetime import date, datetime
+import json
+import re
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
+from functools import cache, partial
+from importlib import import_module
 from types import NoneType
 from typing import Any, Final, NoReturn
 
-from megaflow.errors import ProgramError, ProtocolError
+from megaflow.errors import ProgramError, ProtocolError, UsageError
 from megaflow.rows.ddl import type_text
 from megaflow.rows.packed_rows import columns_of, names_text
-from megaflow.rows.row_values import is_utf8, plain
+from megaflow.rows.row_values import is_utf8, local_micros, micros_of, plain
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 
 COUNT_BYTES: Final = 4
+ZONE: Final = "zone"  # in a schema: the time zone of naive datetimes
 INTS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64, "timestamp": 64, "timestamp_ntz": 64, "date": 32}
 NUMPY_KINDS: Final = "biufSU"  # dtypes of scalars that stand for a Python value, whatever the column
+EXACT: Final = {"float": 1 << 24, "double": 1 << 53}  # greatest int that Arrow accepts for a type of floats
+LEAST: Final = {"timestamp": 5000 * 86_400_000_000 - (1 << 63), "date": 50_000 - (1 << 31)}
+"""Least ints of types that have more in Spark. ORC moves dates before 1582 to another calendar, and so out of range."""
 FITTING: Final[dict[str, frozenset[type]]] = {
     **dict.fromkeys(INTS, frozenset([int])),
     "float": frozenset([float, int]), "double": frozenset([float, int]), "string": frozenset([str]),
@@ -40,10 +49,11 @@ class RowPacker:
     """Packer of records for one schema."""
 
     def __init__(self, schema: str) -> None:
-        """`schema` has the form of `StructType.json`."""
+        """`schema` has the form of `StructType.json`, perhaps with a time zone: see `in_zone`."""
         self._columns = columns_of(schema)
         self._names = [column.name for column in self._columns]
-        self._plain = [plain(column.kind) for column in self._columns]
+        naive = _micros_in(json.loads(schema).get(ZONE, ""))
+        self._plain = [plain(column.kind, naive) for column in self._columns]
 
     def pack(self, records: Sequence[Any]) -> bytes:
         """Return records as bytes. Raises ProgramError for the first record that does not fit.
@@ -86,6 +96,41 @@ class RowPacker:
         if len(self._names) == 1:
             return [record]
         refuse(record, f"it is neither a tuple nor a dict, but of type {type(record).__name__}")
+
+
+def in_zone(schema: str, zone: str) -> str:
+    """Return a schema with the time zone of naive datetimes, as Spark names it; "": that of the machine."""
+    return json.dumps({**json.loads(schema), ZONE: zone}) if zone else schema
+
+
+def zone_of(name: str) -> tzinfo:
+    """Return a time zone of `spark.sql.session.timeZone`. Raises UsageError.
+
+    >>> zone_of("Europe/Berlin"), zone_of("GMT-3:30").utcoffset(None)
+    (zoneinfo.ZoneInfo(key='Europe/Berlin'), datetime.timedelta(days=-1, seconds=73800))
+    """
+    if found := re.fullmatch(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d))?", name):
+        offset = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
+        return timezone(-offset if found[1] == "-" else offset)
+    zones = import_module("zoneinfo")  # takes 3 ms, and few programs need it
+    try:
+        zone: tzinfo = zones.ZoneInfo("UTC" if name == "Z" else name)
+    except (zones.ZoneInfoNotFoundError, ValueError):
+        raise UsageError(
+            f"spark.sql.session.timeZone: There is no time zone {name!r}. Use a name such as Europe/Berlin."
+        ) from None
+    return zone
+
+
+def _micros_in(name: str) -> Callable[[datetime], int]:
+    """Return the function that turns a naive datetime of a time zone into microseconds since 1970 in UTC.
+
+    The zone is looked up for the first naive datetime, because a machine may lack it.
+    """
+    if not name:
+        return local_micros
+    zone = cache(partial(zone_of, name))
+    return lambda value: micros_of(value.replace(tzinfo=zone()))
 
 
 def refuse(record: Any, why: str) -> NoReturn:
@@ -138,9 +183,15 @@ def _all_fit(values: list[Any], kind: Any) -> bool:
         return types <= FITTING[kind] and is_utf8("".join(filter(None, values)))
     if types == {int} and kind in INTS:
         some: list[int] = values if None not in values else [each for each in values if each is not None]
-        limit = 1 << INTS[kind] - 1
-        return -limit <= min(some) and max(some) < limit
+        return _is_in_range(min(some), kind) and _is_in_range(max(some), kind)
+    if kind == "timestamp_ntz":
+        return types <= {datetime} and all(each is None or each.tzinfo is None for each in values)
     return int not in types and types <= FITTING[kind]
+
+
+def _is_in_range(value: int, kind: str) -> bool:
+    limit = 1 << INTS[kind] - 1
+    return LEAST.get(kind, -limit) <= value < limit
 
 
 def misfit(value: Any, kind: Any) -> str | None:
@@ -158,10 +209,13 @@ def misfit(value: Any, kind: Any) -> str | None:
         return f"{value!r:.80} ({type(value).__name__}), but must be {text}"
     if name == "decimal":
         return _misfit_of_decimal(Decimal(value), text)
-    if type(value) is int and name in INTS and value.bit_length() >= INTS[name] and value != -(1 << INTS[name] - 1):
+    if type(value) is int and name in INTS and not _is_in_range(value, name):
         return f"{value!r:.80}, which is too large for {text}"
-    if name in ("float", "double") and type(value) is int and value.bit_length() > 1000:
-        return f"{value!r:.80}, which is too large for {text}"
+    if name == "timestamp_ntz" and type(value) is datetime and value.tzinfo is not None:
+        advice = "choose a zone by astimezone, then drop it by replace(tzinfo=None)"
+        return f"{value!r:.120}, but {text} has no time zone: {advice}"
+    if name in EXACT and type(value) is int and abs(value) > EXACT[name]:
+        return f"{value!r:.80}, an int which is too large for {text}: convert it by float"
     if name == "string" and not is_utf8(value):
         return f"{value!r:.80}, which contains a lone surrogate (half of a character)"
     if name == "array":

@@ -164,10 +164,10 @@ class ProcessorFold:
         self._by_processing = self._handle.time_mode == "processingtime"  # else by the watermark
         self._begin: Callable[[], None] = self._start
         columns = columns_of(plan.schema)
-        kinds = [columns[place].kind for place in plan.places]
+        keys = [columns[place] for place in plan.places]
         self._time_of = time_reader(plan.event_path)
-        self._key_of = keys_of(kinds, plan.zone, plan.pandas)
-        self._key_row = kept_row([columns[place].name for place in plan.places], kinds)
+        self._key_of = keys_of(keys, plan.zone, plan.pandas)
+        self._key_row = kept_row([each.name for each in keys], [each.kind for each in keys])
         maker = frame_maker if plan.pandas else row_maker
         self._make = maker(plan.schema, plan.zone)
         self._make_initial = maker(plan.initial, plan.zone) if plan.initial else None

@@ -14,22 +14,22 @@ A value of a state that does not fit its type is refused. Spark stores null for 
 import json
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, tzinfo
 from decimal import ROUND_HALF_UP, Decimal
 from functools import partial
 from math import copysign, inf
 from struct import pack, unpack
 from typing import Any, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from megaflow.errors import UsageError
 from megaflow.rows.ddl import parse_ddl, schema_json, type_text
-from megaflow.rows.packed_rows import columns_of
-from megaflow.rows.row_values import ARRIVING, EPOCH_UTC, LEAVING, MICROSECOND, Convert, micros_of, stranger
+from megaflow.rows.packed_rows import Column, columns_of
+from megaflow.rows.row_values import ARRIVING, DATES, YEARS, Convert, micros_of, stranger
+from megaflow.spark.stateful_rows import naive_in
 
 INTS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 MISSING: Final = frozenset(["NAType", "NaTType"])  # of pandas
+YEARS_OF_PANDAS: Final = "pandas holds only the years 1678 to 2261 in a column of timestamps."
 DTYPES: Final = {
     **dict.fromkeys(INTS, "int64"), "float": "float64", "double": "float64", "boolean": "bool",
     "timestamp": "datetime64[ns]", "timestamp_ntz": "datetime64[ns]",
@@ -38,20 +38,6 @@ ELEMENTS: Final = {
     "byte": "int8", "short": "int16", "integer": "int32", "long": "int64", "float": "float32", "double": "float64",
     "boolean": "bool",
 }  # fmt: skip
-
-
-def zone_of(name: str) -> tzinfo:
-    """Return a time zone of `spark.sql.session.timeZone`. Raises UsageError.
-
-    >>> zone_of("Europe/Berlin"), zone_of("GMT-3:30").utcoffset(None)
-    (zoneinfo.ZoneInfo(key='Europe/Berlin'), datetime.timedelta(days=-1, seconds=73800))
-    """
-    if found := re.fullmatch(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d))?", name):
-        offset = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
-        return timezone(-offset if found[1] == "-" else offset)
-    with suppress(ZoneInfoNotFoundError, ValueError):
-        return ZoneInfo("UTC" if name == "Z" else name)
-    raise UsageError(f"spark.sql.session.timeZone: There is no time zone {name!r}. Use a name such as Europe/Berlin.")
 
 
 # 1. Input rows and keys -------------------------------------------------------------------
@@ -66,8 +52,8 @@ def given(kind: Any, zone: tzinfo, pandas: bool = False) -> Convert:
     name = kind.partition("(")[0] if isinstance(kind, str) else kind["type"]
     if name == "timestamp":
         if pandas:
-            return _unless_none(lambda at: (EPOCH_UTC + at * MICROSECOND).astimezone(zone).replace(tzinfo=None))
-        return _unless_none(lambda at: (EPOCH_UTC + at * MICROSECOND).astimezone(zone))
+            return _unless_none(partial(naive_in, zone))
+        return _unless_none(lambda at: naive_in(zone, at).replace(tzinfo=zone))
     if isinstance(kind, str):
         return _unless_none(ARRIVING[name]) if name in ARRIVING else _as_it_is
     inner = partial(given, zone=zone, pandas=pandas)
@@ -114,7 +100,30 @@ def row_maker(schema: str, zone: tzinfo) -> Callable[[Sequence[Any]], Any]:
 
     columns = columns_of(schema)
     make, converters = Row(*[column.name for column in columns]), [given(column.kind, zone) for column in columns]
-    return lambda values: make(*[call(value) for call, value in zip(converters, values, strict=True)])
+
+    def row(values: Sequence[Any]) -> Any:
+        try:
+            return make(*[call(value) for call, value in zip(converters, values, strict=True)])
+        except (OverflowError, ValueError) as error:
+            raise unheld([column.name for column in columns], converters, [values], YEARS) or error from None
+
+    return row
+
+
+def unheld(
+    names: Sequence[str], calls: Sequence[Convert], rows: Sequence[Sequence[Any]], limit: str
+) -> ValueError | None:
+    """Return the error for the first value in rows that a call does not convert; None: there is none."""
+    for row in rows:
+        for name, call, value in zip(names, calls, row, strict=True):
+            try:
+                call(value)
+            except (OverflowError, ValueError):
+                return ValueError(
+                    f"The column {name!r} has {value!r:.200}, in microseconds or days since 1970, in the row "
+                    f"{tuple(row)!r:.200}. {limit} Replace such values in Spark."
+                )
+    return None
 
 
 def frame_maker(schema: str, zone: tzinfo) -> Callable[[Sequence[Sequence[Any]]], Any]:
@@ -122,7 +131,7 @@ def frame_maker(schema: str, zone: tzinfo) -> Callable[[Sequence[Sequence[Any]]]
     import pandas
 
     columns = columns_of(schema)
-    converters = [given(column.kind, zone, pandas=True) for column in columns]
+    names, converters = [column.name for column in columns], [given(each.kind, zone, pandas=True) for each in columns]
 
     def series(kind: Any, values: list[Any]) -> Any:
         dtype: Any = DTYPES.get(kind, object) if isinstance(kind, str) else object
@@ -130,18 +139,25 @@ def frame_maker(schema: str, zone: tzinfo) -> Callable[[Sequence[Sequence[Any]]]
             dtype = "float64" if dtype == "int64" else object
         return pandas.Series(values, dtype=dtype)
 
+    def checked(column: Column, call: Convert) -> Convert:
+        return lambda value: series(column.kind, [call(value)])
+
     def make(rows: Sequence[Sequence[Any]]) -> Any:
         by_column = zip(columns, converters, zip(*rows, strict=True), strict=True)
-        made = [series(column.kind, [*map(call, values)]) for column, call, values in by_column]
+        try:
+            made = [series(column.kind, [*map(call, values)]) for column, call, values in by_column]
+        except (OverflowError, ValueError) as error:
+            raise unheld(names, [*map(checked, columns, converters)], rows, YEARS_OF_PANDAS) or error from None
         frame = pandas.concat(made, axis=1)
-        frame.columns = [column.name for column in columns]
+        frame.columns = names
         return frame
 
     return make
 
 
-def keys_of(kinds: Sequence[Any], zone: tzinfo, pandas: bool) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+def keys_of(columns: Sequence[Column], zone: tzinfo, pandas: bool) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """Return a function from the values of a key to the tuple that `handleInputRows` gets."""
+    names, kinds = [column.name for column in columns], [column.kind for column in columns]
     converters = [given(kind, zone, pandas) for kind in kinds]
     if pandas:
         from pandas import Timestamp
@@ -151,7 +167,14 @@ def keys_of(kinds: Sequence[Any], zone: tzinfo, pandas: bool) -> Callable[[Seque
 
         both = zip(kinds, converters, strict=True)
         converters = [stamp(call) if str(kind).startswith("timestamp") else call for kind, call in both]
-    return lambda values: tuple([call(value) for call, value in zip(converters, values, strict=True)])
+
+    def key(values: Sequence[Any]) -> tuple[Any, ...]:
+        try:
+            return tuple([call(value) for call, value in zip(converters, values, strict=True)])
+        except (OverflowError, ValueError) as error:
+            raise unheld(names, converters, [values], YEARS) or error from None
+
+    return key
 
 
 # 2. Values of states ----------------------------------------------------------------------
@@ -258,11 +281,11 @@ def fitted(value: Any, kind: Any) -> Any:
         case "decimal" if isinstance(value, Decimal):
             return _rounded(value, kind)
         case "date" if isinstance(value, date):
-            return LEAVING[name](value)
+            return DATES[name](value)
         case "timestamp" if isinstance(value, datetime):
             return micros_of(_plain_datetime(value))
         case "timestamp_ntz" if isinstance(value, datetime):
-            return LEAVING[name](_plain_datetime(value).replace(tzinfo=None))
+            return DATES[name](_plain_datetime(value).replace(tzinfo=None))
     if name.startswith("string collate") and isinstance(value, str):
         return str(value)
     raise TypeError(f"{value!r:.80} is of type {type(value).__name__}, but must be {type_text(kind)}. Convert it.")
@@ -319,7 +342,14 @@ def kept_row(names: Sequence[str], kinds: Sequence[Any]) -> Convert:
     from pyspark.sql.types import Row
 
     make, converters = Row(*names), [*map(kept, kinds)]
-    return lambda values: make(*[call(value) for call, value in zip(converters, values, strict=True)])
+
+    def row(values: Sequence[Any]) -> Any:
+        try:
+            return make(*[call(value) for call, value in zip(converters, values, strict=True)])
+        except (OverflowError, ValueError) as error:
+            raise unheld(names, converters, [values], YEARS) or error from None
+
+    return row
 
 
 # 3. Output rows ---------------------------------------------------------------------------

@@ -14,6 +14,7 @@ NOT_READ_AGAIN = ("socket",)
 FILES_PER_BATCH = "64"  # bounds the data staged at once; Spark's own default is all existing files
 TRIGGER_SECONDS = 0.2  # without a pause Spark lists an idle folder all the time: 45 % of a core, against 6 %
 TRIGGER_MAX = 86_400.0  # seconds
+TIME_ZONE = "spark.sql.session.timeZone"  # setting of a session
 EXAMPLE = "spark:text:FOLDER"
 UNORDERED = "unordered"  # option of a program that needs no order
 ROWS_EXAMPLE = "orders=spark:parquet:FOLDER"

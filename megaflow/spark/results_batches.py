@@ -19,10 +19,9 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import SparkSession, types
 
 from megaflow.durable.local_folder import sync_path
 from megaflow.spark.batch_run import BatchRun, task_title
@@ -56,9 +55,22 @@ def write_batch(spec: ResultsSpec, session: SparkSession, place: ResultsPlace, s
     """Write the rows between two places."""
     pieces = parts(start, end)
     rows = session.sparkContext.parallelize(pieces, len(pieces)).mapPartitions(partial(read_tuples, place))
-    frame = session.createDataFrame(rows, StructType.fromJson(json.loads(place.schema)), verifySchema=False)
+    frame = session.createDataFrame(rows, ints_as(place.schema), verifySchema=False)
     writer = frame.write.format(spec.format).options(**spec.options).mode("overwrite")
     writer.save(os.path.join(spec.path, f"from_row={start:015}"))
+
+
+def ints_as(schema: str) -> types.StructType:
+    """Return the type of rows whose timestamps and dates are already ints, as in Java.
+
+    Spark's own type makes these ints of datetimes, which do not hold all of them.
+    """
+
+    class StructType(types.StructType):  # types of Spark have the names of their classes; a class here travels by value
+        def toInternal(self, obj: Any) -> Any:
+            return obj
+
+    return StructType(types.StructType.fromJson(json.loads(schema)).fields)
 
 
 def read_note(noted: Path) -> int:

@@ -27,7 +27,7 @@ from megaflow.control.wording import Notice, quantity
 from megaflow.errors import MegaflowError, OutputError
 from megaflow.spark.kept_query import location_of
 from megaflow.spark.preflight import temporary_folder
-from megaflow.spark.query_spec import FILE_FORMATS
+from megaflow.spark.query_spec import FILE_FORMATS, TIME_ZONE
 from megaflow.spark.results_spec import FLAG, PASSING, ResultsSpec, check_arrow, check_python, has_arrow
 from megaflow.spark.spark_errors import root_cause, text_of
 
@@ -66,6 +66,9 @@ class Served(Protocol):
     def fail(self, error: MegaflowError) -> None:
         """End the job, because the query has failed."""
 
+    def use_zone(self, zone: str) -> None:
+        """Let naive datetimes be in this time zone, in workers that start."""
+
     def forgo(self) -> None:
         """Stop waiting for readers."""
 
@@ -101,6 +104,7 @@ def running_query(spec: ResultsSpec, results: Served, is_resumed: bool = False) 
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(temporary_folder("megaflow-results-")))
         session = stack.enter_context(spark_session(folder, held, report=results.report))
+        results.use_zone(session.conf.get(TIME_ZONE) or "")
         results.report(Notice("waiting for Spark to start the query of the results"))
         if is_resumed and not spec.is_compared and spec.format not in PASSING:
             results.report(Notice(f"not checked: whether {spec} and the store are of one moment"))

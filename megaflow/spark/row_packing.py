@@ -18,7 +18,7 @@ from megaflow.spark.push import Parcel
 ROWS_FIRST = 16
 ROWS_MAX = 10_000
 GROWTH = 8  # greatest growth from one pack to the next
-AS_NUMBERS = ("timestamp", "date")  # columns of these types arrive as ints
+EPOCH = "TIMESTAMP_NTZ'1970-01-01'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class RowPacking:
     """Packs the rows of one input."""
 
     input: str
-    schema: str  # of the frame, before its timestamps and dates became numbers
+    schema: str  # of the frame, before its timestamps and dates became ints
 
     def in_batch(self, times: BatchTimes) -> "RowPacking":
         """Return the packing for a whole batch with these times."""
@@ -52,8 +52,7 @@ class RowPacking:
                 start, count = start + piece.lines, next_count(piece, limit_bytes)
 
     def _converters(self) -> list[Convert | None]:
-        kinds = [column.kind for column in columns_of(self.schema)]
-        return [None if isinstance(kind, str) and kind in AS_NUMBERS else leaving(kind) for kind in kinds]
+        return [leaving(column.kind) for column in columns_of(self.schema)]
 
     def _pack(self, columns: list[list[Any]], converters: list[Convert | None]) -> Parcel:
         made = [[*map(call, each)] if call else each for call, each in zip(converters, columns, strict=True)]
@@ -90,16 +89,87 @@ def check_columns(name: str, frame: Any) -> None:
 def plain_rows(name: str, frame: Any) -> tuple[Any, RowPacking]:
     """Return the frame as its batches are read, and its packing. Raises UsageError like `check_columns`.
 
-    Timestamps and dates become ints in Java, which costs a fraction of the cost in Python.
+    Timestamps and dates become ints in Java. This costs a fraction of the cost in Python, and Python's datetimes do not
+    hold all of them.
     """
+    check_columns(name, frame)
+    kinds = [{"name": field.name, "type": field.dataType.jsonValue()} for field in frame.schema.fields]
+    return with_ints(frame), RowPacking(name, json.dumps({"type": "struct", "fields": kinds}))
+
+
+def with_ints(frame: Any) -> Any:
+    """Return a frame with ints for timestamps and dates, also for nested ones."""
+    return _with(frame, frame.schema, ints_for(frame.schema))
+
+
+def with_timestamps(frame: Any, kind: Any) -> Any:
+    """Return a frame of `ints_for(kind)` with the timestamps and dates of a StructType in place of ints."""
+    return _with(frame, ints_for(kind), kind)
+
+
+def ints_for(kind: Any) -> Any:
+    """Return a type of Spark with types of ints for timestamps and dates, also for nested ones."""
+    from pyspark.sql import types
+
+    match kind.typeName():
+        case "timestamp" | "timestamp_ntz":
+            return types.LongType()
+        case "date":
+            return types.IntegerType()
+        case "array":
+            return types.ArrayType(ints_for(kind.elementType), kind.containsNull)
+        case "map":
+            return types.MapType(ints_for(kind.keyType), ints_for(kind.valueType), kind.valueContainsNull)
+        case "struct":
+            fields = kind.fields
+            return types.StructType([types.StructField(each.name, ints_for(each.dataType)) for each in fields])
+    return kind
+
+
+def _with(frame: Any, kind: Any, wanted: Any) -> Any:
+    """Return a frame of a StructType with the columns of another one, whose types differ as in `ints_for`."""
     from pyspark.sql import functions
 
-    check_columns(name, frame)
-    numbers = {"timestamp": functions.unix_micros, "date": functions.unix_date}
     columns = []
-    for field in frame.schema.fields:
-        column = functions.col(f"`{field.name.replace('`', '``')}`")
-        number = numbers.get(field.dataType.jsonValue()) if isinstance(field.dataType.jsonValue(), str) else None
-        columns.append(column if number is None else number(column).alias(field.name))
-    kinds = [{"name": field.name, "type": field.dataType.jsonValue()} for field in frame.schema.fields]
-    return frame.select(*columns), RowPacking(name, json.dumps({"type": "struct", "fields": kinds}))
+    for before, after in zip(kind.fields, wanted.fields, strict=True):
+        column = functions.col(f"`{before.name.replace('`', '``')}`")
+        is_same = before.dataType.jsonValue() == after.dataType.jsonValue()
+        columns.append(column if is_same else _changed(column, before.dataType, after.dataType).alias(before.name))
+    return frame.select(*columns)
+
+
+def _changed(column: Any, kind: Any, wanted: Any) -> Any:
+    """Return a column of a type with the values of another type, which differs as in `ints_for`."""
+    from pyspark.sql import functions, types
+
+    match wanted.typeName():
+        case "array":
+            return functions.transform(column, lambda each: _changed(each, kind.elementType, wanted.elementType))
+        case "map":
+            keys, values = (kind.keyType, wanted.keyType), (kind.valueType, wanted.valueType)
+            column = functions.transform_values(column, lambda _, each: _changed(each, *values))
+            return functions.transform_keys(column, lambda key, _: _changed(key, *keys))
+        case "struct":
+            # By place: names of fields may differ only in case, which Spark's getField does not see.
+            places = [types.StructField(f"_{place}", each.dataType) for place, each in enumerate(kind.fields)]
+            row = column.cast(types.StructType(places))
+            fields = [
+                _changed(row[place.name], place.dataType, each.dataType).alias(each.name)
+                for place, each in zip(places, wanted.fields, strict=True)
+            ]
+            return functions.when(column.isNotNull(), functions.struct(*fields))
+    match kind.typeName(), wanted.typeName():
+        case "timestamp", "long":
+            return functions.unix_micros(column)
+        case "date", "integer":
+            return functions.unix_date(column)
+        case "timestamp_ntz", "long":  # a cast to TIMESTAMP would move times that the session's time zone skips
+            length = (column - functions.expr(EPOCH)).cast("interval second")
+            return (length.cast("decimal(20, 6)") * 1_000_000).cast("long")
+        case "long", "timestamp":
+            return functions.timestamp_micros(column)
+        case "integer", "date":
+            return functions.date_from_unix_date(column)
+        case "long", "timestamp_ntz":
+            return functions.timestamp_add("MICROSECOND", column, functions.expr(EPOCH))
+    return column

@@ -4,6 +4,7 @@
 """
 
 import inspect
+import json
 import re
 import sys
 from functools import partial
@@ -11,8 +12,10 @@ from typing import Any, Final
 
 from megaflow.errors import UsageError
 from megaflow.rows.ddl import parse_ddl, schema_json, schema_text
+from megaflow.rows.result_rows import zone_of
 from megaflow.spark import stateful_rows, stateful_timers
-from megaflow.spark.query_spec import TRIGGER_SECONDS
+from megaflow.spark.query_spec import TIME_ZONE, TRIGGER_SECONDS
+from megaflow.spark.row_packing import ints_for, with_ints, with_timestamps
 from megaflow.spark.stateful_timers import START, EventColumn, has_timers
 
 AVAILABLE_NOW: Final = "AvailableNowTrigger"
@@ -201,23 +204,26 @@ def batch_result(
 ) -> Any:
     """Return the outputs of a fold on a batch frame, as a batch DataFrame."""
     from pyspark import cloudpickle
+    from pyspark.sql.types import StructType
 
     for module in (stateful_rows, stateful_timers):
         cloudpickle.register_pickle_by_value(sys.modules[module.__name__])  # type: ignore[no-untyped-call]
-    kind, columns = frame.schema, [column.name for column in parse_ddl(schema)]
+    kind, output = frame.schema, StructType.fromJson(json.loads(schema_json(parse_ddl(schema))))
 
     def column(*names: str) -> Any:
         return frame[".".join("`" + name.replace("`", "``") + "`" for name in names)]
 
+    zone = zone_of(frame.sparkSession.conf.get(TIME_ZONE))
     keys = [column(kind.names[place]) for place in places]
     by_key = frame.repartition(*keys)
     if has_timers(fold):
         times = [] if event is None else [column(event.name, *[START] * (len(event.path) - 1))]
         by_key = by_key.sortWithinPartitions(*keys, *times)
-        task: Any = partial(stateful_timers.fold_sorted, fold, kind, places, columns, event, has_tuples)
+        task: Any = partial(stateful_timers.fold_sorted, fold, kind, places, output, event, has_tuples, zone)
     else:
-        task = partial(stateful_rows.fold_partition, fold, kind, places, columns, has_tuples)
-    return frame.sparkSession.createDataFrame(by_key.rdd.mapPartitions(task), schema)
+        task = partial(stateful_rows.fold_partition, fold, kind, places, output, has_tuples, zone)
+    made = frame.sparkSession.createDataFrame(with_ints(by_key).rdd.mapPartitions(task), ints_for(output))
+    return with_timestamps(made, output)
 
 
 def feed_seconds(trigger: str) -> float | None:

@@ -2,31 +2,40 @@
 
 The module imports nothing of megaflow at its top, because `fold_partition` travels by value to executors without it.
 
-1. A fold gets the values that Spark's Python code gets: a Row, in it naive datetimes in the machine's time zone, dates,
-   Decimals and nested Rows. Spark's own types convert them, from the ints and tuples that travel between workers.
+1. A fold gets a Row, in it naive datetimes, dates, Decimals and nested Rows. Spark's own types convert them, from the
+   ints and tuples that travel between workers. But naive datetimes are in the time zone of the session, not in that of
+   the machine as in Spark's functions, because keys and states move between machines.
 2. A record's key is its tuple of travelling values, so bins and stored keys do not depend on a time zone.
 3. A Row may be a state and an output. It travels with its names.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
 PLAIN = frozenset([bool, int, float, str, bytes, type(None)])
+UNHELD = (
+    "Python's datetimes hold only the years 1 to 9999. Use tuples=True, where such a value is an int, or replace such "
+    "values in Spark."
+)
 Fold = Callable[[Any, Any, Any], tuple[Any, Iterable[Any]]]
 
 
-def stateful_flow(flow: Any, fold: Fold, schema: str, places: Sequence[int], has_tuples: bool) -> Any:
+def stateful_flow(
+    flow: Any, fold: Fold, schema: str, places: Sequence[int], has_tuples: bool, zone: tzinfo = UTC
+) -> Any:
     """Build the dataflow of a stateful frame on a worker. `places` are those of the key columns in the schema.
 
-    `has_tuples`: the fold gets the travelling values as they are.
+    `has_tuples`: the fold gets the travelling values as they are. `zone`: that of naive datetimes.
     """
     from pyspark.sql.types import StructType
 
     register_rows()
     names = [field["name"] for field in json.loads(schema)["fields"]]
-    make, key_of = StructType.fromJson(json.loads(schema)).fromInternal, key_maker(names, places)
+    make, key_of = row_maker(StructType.fromJson(json.loads(schema)), zone), key_maker(names, places)
 
     def by_name(_: Any, values: Any, state: Any) -> Any:
         row = make(values)
@@ -35,6 +44,65 @@ def stateful_flow(flow: Any, fold: Fold, schema: str, places: Sequence[int], has
     given = fold if has_tuples else by_name
     folded = flow.rows().stateful_state_machine(given, key=itemgetter(*places), name=operator_name(names, places))
     return folded.map(plain_record)
+
+
+def row_maker(kind: Any, zone: tzinfo) -> Callable[[Any], Any]:
+    """Return a function from travelling values to a Row of a StructType, with naive datetimes in a time zone.
+
+    It raises ValueError for a value that Python's datetime cannot hold.
+    """
+    zoned = _zoned(kind, zone)
+
+    def make(values: Any) -> Any:
+        try:
+            return zoned.fromInternal(values)
+        except (OverflowError, ValueError):
+            for field, value in zip(zoned.fields, values):
+                try:
+                    field.dataType.fromInternal(value)
+                except (OverflowError, ValueError):
+                    raise ValueError(
+                        f"The column {field.name!r} has {value!r:.200}, in microseconds or days since 1970, in the row "
+                        f"{tuple(values)!r:.200}. {UNHELD}"
+                    ) from None
+            raise
+
+    return make
+
+
+def _zoned(kind: Any, zone: tzinfo) -> Any:
+    """Return a type of Spark whose timestamps become naive datetimes of a time zone."""
+    from pyspark.sql import types
+
+    class ZonedType(types.TimestampType):
+        def fromInternal(self, ts: Any) -> Any:
+            return None if ts is None else naive_in(zone, ts)
+
+    def zoned(kind: Any) -> Any:
+        if isinstance(kind, types.StructType):
+            return types.StructType([types.StructField(each.name, zoned(each.dataType)) for each in kind.fields])
+        if isinstance(kind, types.ArrayType):
+            return types.ArrayType(zoned(kind.elementType))
+        if isinstance(kind, types.MapType):
+            return types.MapType(zoned(kind.keyType), zoned(kind.valueType))
+        return ZonedType() if isinstance(kind, types.TimestampType) else kind
+
+    return zoned(kind)
+
+
+def naive_in(zone: tzinfo, micros: int) -> datetime:
+    """Return a time, in microseconds since 1970 in UTC, as a naive datetime of a time zone. Raises OverflowError.
+
+    >>> from datetime import timezone
+    >>> naive_in(timezone(timedelta(hours=-5)), 253_402_318_799_000_000)  # in UTC this is in the year 10000
+    datetime.datetime(9999, 12, 31, 23, 59, 59)
+    """
+    seconds, rest = divmod(micros, 1_000_000)
+    try:
+        return datetime.fromtimestamp(seconds, zone).replace(microsecond=rest, tzinfo=None)
+    except (OverflowError, ValueError):  # out of range in UTC
+        offset = zone.utcoffset(datetime.max if micros > 0 else datetime.min) or timedelta()
+        return datetime(1970, 1, 1) + (timedelta(microseconds=micros) + offset)
 
 
 def register_rows() -> None:
@@ -92,15 +160,18 @@ def made_row(parts: tuple[Any, ...]) -> Any:
 
 
 def fold_partition(
-    fold: Fold, kind: Any, places: Sequence[int], columns: Sequence[str], has_tuples: bool, rows: Iterable[Any]
-) -> Iterator[tuple[Any, ...]]:
+    fold: Fold, kind: Any, places: Sequence[int], output: Any, has_tuples: bool, zone: tzinfo,
+    rows: Iterable[Any],
+) -> Iterator[tuple[Any, ...]]:  # fmt: skip
     """Yield the outputs of a fold on all rows of some keys, as tuples. Runs in a task of Spark.
 
-    It keeps the states of these keys in memory. `kind` is the StructType of the rows.
+    It keeps the states of these keys in memory. `kind` is the StructType of the frame; the rows have ints for its
+    timestamps and dates. `output`: the StructType of the outputs; `zone`: that of naive datetimes.
     """
     key_of = itemgetter(*places) if has_tuples else key_maker(kind.names, places)
-    states = dict[Any, Any]()
-    for row in map(kind.toInternal, rows) if has_tuples else rows:
+    states, make, made = dict[Any, Any](), row_maker(kind, zone), output_maker(output, zone)
+    for values in map(plain_values, rows):
+        row = values if has_tuples else make(values)
         if (key := key_of(row)) not in states:
             checked_key(key)
         state, outputs = answer_of(key, fold(key, row, states.get(key)))
@@ -108,8 +179,22 @@ def fold_partition(
             states.pop(key, None)
         else:
             states[key] = state
-        for output in outputs:
-            yield in_columns(plain_record(output), columns)
+        yield from map(made, outputs)
+
+
+def plain_values(value: Any) -> Any:
+    """Return a row of Spark as a tuple, and likewise the rows in it.
+
+    >>> plain_values((1, [(bytearray(b"a"), {"b": None})]))
+    (1, [(b'a', {'b': None})])
+    """
+    if isinstance(value, tuple):
+        return tuple(map(plain_values, value))
+    if isinstance(value, list):
+        return [*map(plain_values, value)]
+    if isinstance(value, dict):
+        return {plain_values(key): plain_values(each) for key, each in value.items()}
+    return bytes(value) if isinstance(value, bytearray) else value
 
 
 def checked_key(key: Any) -> Any:
@@ -141,6 +226,78 @@ def answer_of(key: Any, answer: Any) -> tuple[Any, Iterable[Any]]:
         ):
             return answer[0], outputs
     raise TypeError(f"the fold must return (state, list of outputs), but for key {key!r} got {answer!r:.200}")
+
+
+def output_maker(kind: Any, zone: tzinfo) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function from an output of a batch frame to values of a StructType, with ints for timestamps and dates.
+
+    It raises ValueError for a value that is no time. Spark checks all other values.
+    """
+    calls, names = [_int_maker(field.dataType, zone) for field in kind.fields], kind.names
+
+    def make(output: Any) -> tuple[Any, ...]:
+        made = list[Any]()
+        for name, call, value in zip(names, calls, in_columns(plain_record(output), names), strict=True):
+            try:
+                made.append(call(value))
+            except ValueError as error:
+                raise ValueError(
+                    f"the record {output!r:.200} does not fit the schema of the results: column {name!r} is {error}"
+                ) from None
+        return tuple(made)
+
+    return make
+
+
+def _int_maker(kind: Any, zone: tzinfo) -> Callable[[Any], Any]:
+    """Return the function that makes ints of the datetimes and dates that a value of a type is or contains."""
+    match kind.typeName():
+        case "array":
+            if (each := _int_maker(kind.elementType, zone)) is _as_it_is:
+                return each
+            return lambda values: [*map(each, values)] if isinstance(values, list | tuple) else values
+        case "map":
+            pair = _int_maker(kind.keyType, zone), _int_maker(kind.valueType, zone)
+            if pair == (_as_it_is, _as_it_is):
+                return _as_it_is
+            return lambda found: {pair[0](k): pair[1](v) for k, v in found.items()} if type(found) is dict else found
+        case "struct":
+            calls, names = [_int_maker(each.dataType, zone) for each in kind.fields], kind.names
+            return _as_it_is if {*calls} <= {_as_it_is} else partial(_row_with_ints, calls, names)
+        case "timestamp" | "timestamp_ntz" | "date" as name:
+            return partial(_as_int, name, zone)
+    return _as_it_is
+
+
+def _row_with_ints(calls: Sequence[Callable[[Any], Any]], names: Sequence[str], row: Any) -> Any:
+    if isinstance(row, dict):
+        row = [row.get(name) for name in names]
+    is_row = isinstance(row, list | tuple) and len(row) == len(calls)
+    return tuple([call(value) for call, value in zip(calls, row, strict=True)]) if is_row else row
+
+
+def _as_int(name: str, zone: tzinfo, value: Any) -> Any:
+    """Return a value of a type of times as an int. Raises ValueError with the reason.
+
+    >>> _as_int("timestamp", UTC, datetime(1970, 1, 1, 0, 0, 1)), _as_int("date", UTC, date(1970, 1, 3))
+    (1000000, 2)
+    """
+    if value is None or type(value) is int:
+        return value
+    if not isinstance(value, date if name == "date" else datetime):
+        raise ValueError(f"{value!r:.80} ({type(value).__name__}), but must be {name}")
+    if not isinstance(value, datetime) or name == "date":
+        return value.toordinal() - date(1970, 1, 1).toordinal()
+    if name == "timestamp_ntz" and value.tzinfo is not None:
+        advice = "choose a zone by astimezone, then drop it by replace(tzinfo=None)"
+        raise ValueError(f"{value!r:.120}, but {name} has no time zone: {advice}")
+    begin = datetime(1970, 1, 1, tzinfo=None if name == "timestamp_ntz" else UTC)
+    known = value if value.tzinfo is not None or name == "timestamp_ntz" else value.replace(tzinfo=zone)
+    return (known - begin) // timedelta(microseconds=1)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def in_columns(record: Any, columns: Sequence[str]) -> tuple[Any, ...]:

@@ -23,7 +23,7 @@ well.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from heapq import heappop, heappush
 from itertools import groupby
 from math import inf
@@ -33,11 +33,14 @@ from typing import Any, NamedTuple, Protocol
 from megaflow.spark.stateful_rows import (
     answer_of,
     checked_key,
-    in_columns,
     key_maker,
+    naive_in,
     operator_name,
+    output_maker,
     plain_record,
+    plain_values,
     register_rows,
+    row_maker,
 )
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -70,22 +73,27 @@ class RowTimers:
     Timers cannot be canceled. Instead, `on_timer` looks at the state, and does nothing if the timer no longer matters.
     """
 
-    def __init__(self, no_events: str, has_tuples: bool) -> None:
-        """`no_events`: what to do to get event time, if there is none; `has_tuples`: whether rows are tuples."""
+    def __init__(self, no_events: str, has_tuples: bool, zone: tzinfo) -> None:
+        """`no_events`: what to do to get event time, if there is none; `has_tuples`: whether rows are tuples.
+
+        `zone`: that of naive datetimes.
+        """
         self.base: Any = None  # `megaflow.Timers`, or a KeyQueue; written by the operator
         self._no_events = no_events
         self._has_tuples = has_tuples
+        self._zone = zone
 
     def at_event(self, timestamp: datetime | int, payload: Any) -> None:
         """Call `on_timer` for the key with `payload`, once the watermark has reached `timestamp`.
 
-        `timestamp` is a datetime as in Rows, naive in the worker's time zone, or one with a zone. If rows are tuples,
+        `timestamp` is a datetime as in Rows, naive in the session's time zone, or one with a zone. If rows are tuples,
         it may also be an int of microseconds. Raises ValueError if the frame has no event time.
         """
         if self._no_events:
             raise ValueError(f"timers.at_event needs event time. {self._no_events}")
         if isinstance(timestamp, datetime):
-            timestamp = micros_of(timestamp)
+            known = timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=self._zone)
+            timestamp = (known - EPOCH) // timedelta(microseconds=1)
         elif type(timestamp) is not int or not self._has_tuples:
             wanted = "a datetime or an int of microseconds" if self._has_tuples else "a datetime, as in Rows"
             raise TypeError(f"timers.at_event({timestamp!r:.200}, …): the timestamp must be {wanted}")
@@ -100,34 +108,17 @@ class RowTimers:
         """Progress of event time, in the form of timestamps in rows: later rows should not be before it.
 
         None if there is none yet. At the end, when all timers fire, it is the last datetime, or `inf` if rows are
-        tuples.
+        tuples. It is also the last datetime if no datetime can hold it.
         """
         micros = self.base.watermark
         if self._no_events or micros is None or micros <= NO_TIME:
             return None
         if self._has_tuples:
             return micros
-        return datetime.max if micros == inf else moment_of(micros)
-
-
-def micros_of(value: datetime) -> int:
-    """Return a datetime, naive in the local time zone or with a zone, in microseconds since 1970 in UTC.
-
-    >>> micros_of(datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC))
-    -1
-    """
-    if value.tzinfo is None:
-        return int(value.replace(microsecond=0).timestamp()) * 1_000_000 + value.microsecond
-    return (value - EPOCH) // timedelta(microseconds=1)
-
-
-def moment_of(micros: int) -> datetime:
-    """Return a time as a naive datetime in the local time zone.
-
-    >>> micros_of(moment_of(1_700_000_000_000_007))
-    1700000000000007
-    """
-    return datetime.fromtimestamp(micros // 1_000_000).replace(microsecond=micros % 1_000_000)
+        try:
+            return datetime.max if micros == inf else naive_in(self._zone, micros)
+        except OverflowError:
+            return datetime.max if micros > 0 else None
 
 
 def has_timers(fold: object) -> bool:
@@ -154,22 +145,27 @@ def time_reader(path: Sequence[int]) -> Callable[[Any], int]:
 
 
 def timed_flow(
-    flow: Any, fold: TimerFold, schema: str, places: Sequence[int], event: EventColumn | None, has_tuples: bool
-) -> Any:
-    """Build the dataflow of a fold with timers on a worker. `places` are those of the key columns in the schema."""
+    flow: Any, fold: TimerFold, schema: str, places: Sequence[int], event: EventColumn | None, has_tuples: bool,
+    zone: tzinfo = UTC,
+) -> Any:  # fmt: skip
+    """Build the dataflow of a fold with timers on a worker. `places` are those of the key columns in the schema.
+
+    `zone`: that of naive datetimes.
+    """
     from pyspark.sql.types import StructType
 
     register_rows()
     kind = StructType.fromJson(json.loads(schema))
-    keys = StructType([kind.fields[place] for place in places])
-    make, is_alone = kind.fromInternal, len(places) == 1
-    timers = RowTimers("" if event else "Add .withWatermark(column, delay) to the frame, before groupBy.", has_tuples)
+    make_key = row_maker(StructType([kind.fields[place] for place in places]), zone)
+    make, is_alone = row_maker(kind, zone), len(places) == 1
+    hint = "" if event else "Add .withWatermark(column, delay) to the frame, before groupBy."
+    timers = RowTimers(hint, has_tuples, zone)
 
     def fold_rows(values: Any, _: Any, records: Sequence[Any], state: Any, base: Any) -> Any:
         timers.base = base
         key, out = values, list[Any]()
         if not has_tuples:
-            key = keys.fromInternal((values,))[0] if is_alone else keys.fromInternal(values)
+            key = make_key((values,))[0] if is_alone else make_key(values)
         if type(records[0]) is list:  # timers get a call of their own
             for (payload,) in records:
                 state, outputs = answer_of(key, fold.on_timer(key, payload, state, timers))
@@ -238,17 +234,19 @@ class KeyQueue:
 
 
 def fold_sorted(
-    fold: TimerFold, kind: Any, places: Sequence[int], columns: Sequence[str], event: EventColumn | None,
-    has_tuples: bool, rows: Iterable[Any],
+    fold: TimerFold, kind: Any, places: Sequence[int], output: Any, event: EventColumn | None,
+    has_tuples: bool, zone: tzinfo, rows: Iterable[Any],
 ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
     """Yield the outputs of a fold with timers, as tuples. Runs in a task of Spark.
 
-    The rows are sorted by key, and by event time if there is any. `kind` is their StructType. Keeps the state of one
-    key at a time.
+    The rows are sorted by key, and by event time if there is any. `kind` is the StructType of the frame; the rows have
+    ints for its timestamps and dates. `output`: the StructType of the outputs; `zone`: that of naive datetimes. Keeps
+    the state of one key at a time.
     """
     hint = "" if event else "Name its column by event_time=, because Spark drops withWatermark from a batch frame."
-    timers, time_of = RowTimers(hint, has_tuples), None if event is None else time_reader(event.path)
-    pairs = ((kind.toInternal(row), row) for row in rows)
+    timers, time_of = RowTimers(hint, has_tuples, zone), None if event is None else time_reader(event.path)
+    make, made = row_maker(kind, zone), output_maker(output, zone)
+    pairs = ((values, values if has_tuples else make(values)) for values in map(plain_values, rows))
     pick, make_key = itemgetter(*places), key_maker(kind.names, places)
     for values_of_key, group in groupby(pairs, key=lambda pair: pick(pair[0])):
         queue = timers.base = KeyQueue()
@@ -260,14 +258,9 @@ def fold_sorted(
             if time_of is not None and (micros := time_of(values)) != NO_TIME:
                 for (payload,) in queue.reach(micros):
                     state, outputs = answer_of(key, fold.on_timer(key, payload, state, timers))
-                    yield from in_order(outputs, columns)
-            state, outputs = answer_of(key, fold.on_row(key, values if has_tuples else row, state, timers))
-            yield from in_order(outputs, columns)
+                    yield from map(made, outputs)
+            state, outputs = answer_of(key, fold.on_row(key, row, state, timers))
+            yield from map(made, outputs)
         for (payload,) in queue.end():
             state, outputs = answer_of(key, fold.on_timer(key, payload, state, timers))
-            yield from in_order(outputs, columns)
-
-
-def in_order(outputs: Iterable[Any], columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return the outputs of one call with their values in the order of the columns."""
-    return [in_columns(plain_record(output), columns) for output in outputs]
+            yield from map(made, outputs)

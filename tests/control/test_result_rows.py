@@ -1,17 +1,47 @@
 """Records as rows of a schema: values that fit arrive unchanged, and an error names the first that does not."""
 
+import re
+import time
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy
 import pytest
 
-from megaflow.errors import ProgramError, ProtocolError
+from megaflow.errors import ProgramError, ProtocolError, UsageError
 from megaflow.rows.ddl import parse_ddl, schema_json
-from megaflow.rows.result_rows import RowPacker, row_count, unpack
+from megaflow.rows.result_rows import RowPacker, in_zone, row_count, unpack, zone_of
 from megaflow.spark.stateful_rows import in_columns
+from tests.test_floor_plan import ROOT
+
+BERLIN = "Europe/Berlin"
+NAMES = {"datetime": datetime, "date": date, "UTC": UTC}
+ENTRY = re.compile(r"\| `(.+?)`.*? \| (.+) \|")
+
+
+def documented(heading: str) -> list[tuple[str, list[str]]]:
+    """Return the values of a table in the documentation, and what it says of each."""
+    _, _, rest = (ROOT / "docs" / "spark.md").read_text().partition(heading)
+    found = [match for line in rest.partition("\n\n")[0].splitlines() if (match := ENTRY.fullmatch(line))]
+    assert len(found) > 5, found
+    return [(match[1], match[2].split(" | ")) for match in found]
+
+
+CELLS = [
+    (value, kind, text)
+    for heading, kinds in (
+        ("| value | in a TIMESTAMP column | in a TIMESTAMP_NTZ column |\n", ("TIMESTAMP", "TIMESTAMP_NTZ")),
+        ("| value | in a DATE column |\n", ("DATE",)),
+    )
+    for value, texts in documented(heading)
+    for kind, text in zip(kinds, texts, strict=True)
+]
+SHAPES = {
+    "{}": lambda value: value, "ARRAY<{}>": lambda value: [value], "STRUCT<x: {}>": lambda value: (value,),
+    "MAP<STRING, {}>": lambda value: {"x": value},
+}  # fmt: skip
 
 
 class Count(NamedTuple):
@@ -65,9 +95,52 @@ def test_a_scalar_of_numpy_is_the_value_that_it_stands_for() -> None:
     assert [*map(type, in_columns(row[numpy.str_("k")], ["x", "y"])[1])] == [float]
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("value", "kind", "text"), CELLS)
+def test_a_time_is_carried_or_refused_as_documented(value: str, kind: str, text: str, shape: str) -> None:
+    packer = RowPacker(in_zone(schema_json(parse_ddl(f"n INT, at {shape.format(kind)}")), BERLIN))
+    records = [(6, None), (7, SHAPES[shape](eval(value, NAMES)))]
+    if not text.startswith("refused"):  # `tests/spark/test_times.py` compares the texts
+        assert row_count(packer.pack(records)) == 2
+        return
+    with pytest.raises(ProgramError, match=r"the record \(7, .*column 'at' is ") as raised:
+        packer.pack(records)
+    _, _, why = text.partition("refused: ")
+    assert all(word in str(raised.value) for word in re.findall(r"\w+", why)), why
+
+
+@pytest.mark.parametrize("machine", ["Asia/Tokyo", "America/New_York"])
+def test_a_naive_datetime_is_in_the_zone_of_the_session(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def micros(value: datetime, zone: str) -> Any:
+        return unpack(RowPacker(in_zone(schema_json(parse_ddl("at timestamp")), zone)).pack([(value,)]))[0][0]
+
+    noon = datetime(2026, 6, 1, 12)
+    monkeypatch.setenv("TZ", machine)
+    time.tzset()
+    try:
+        assert micros(noon, BERLIN) == 1_780_308_000_000_000
+        assert micros(noon, "") == int(noon.timestamp()) * 1_000_000, "without a session, the machine's"
+        assert micros(datetime.min, "+05:00") == -62_135_614_800_000_000
+        assert micros(datetime.max, "America/New_York") == 253_402_318_799_999_999
+        ends = {"Asia/Tokyo": (-33539, -32400), "America/New_York": (17762, 18000)}[machine]
+        assert micros(datetime.min, "") == (-62_135_596_800 + ends[0]) * 1_000_000
+        assert micros(datetime.max, "") == (253_402_300_799 + ends[1]) * 1_000_000 + 999_999
+        with pytest.raises(UsageError, match="no time zone 'Mars/Base'"):
+            micros(noon, "Mars/Base")
+        assert micros(noon.replace(tzinfo=timezone(timedelta(hours=1))), "Mars/Base") == 1_780_311_600_000_000
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert zone_of("+01:00").utcoffset(None) == timedelta(hours=1)
+
+
 @pytest.mark.parametrize(
     ("columns", "record", "why"),
     [
+        ("n double", ((1 << 53) + 1,), "9007199254740993, an int which is too large for double: convert it by float"),
+        ("a array<float>", ([(1 << 24) + 1],), "16777217, an int which is too large for float"),
+        ("at timestamp", (-(1 << 63),), "too large for timestamp"),
+        ("day date", (-(1 << 31),), "too large for date"),
         ("word string, n long", ("a", "1"), "('a', '1') does not fit the schema of the results: column 'n' is '1' (s"),
         ("n tinyint", (numpy.int64(300),), "column 'n' is 300, which is too large for byte"),
         ("at timestamp", (numpy.datetime64("2026-01-01"),), "(datetime64), but must be timestamp"),
@@ -98,7 +171,8 @@ def test_a_record_that_does_not_fit_is_named_with_column_and_type(columns: str, 
 
 def test_limits_of_a_column_fit() -> None:
     assert packed("n byte", (-128,), (127,)) == [[-128, 127]]
-    assert packed("n double", (1,), (2.5,)) == [[1, 2.5]]
+    assert packed("n double", (1,), (2.5,), (1 << 53,)) == [[1, 2.5, 1 << 53]]
+    assert packed("at timestamp_ntz", (-(1 << 63),), ((1 << 63) - 1,)) == [[-(1 << 63), (1 << 63) - 1]]
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0\0\1", RowPacker(schema_json(parse_ddl("n long"))).pack([(1,)])[1:]])

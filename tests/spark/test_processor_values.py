@@ -9,6 +9,7 @@ import pytest
 
 from megaflow.errors import UsageError
 from megaflow.rows.ddl import parse_ddl, schema_json
+from megaflow.rows.result_rows import zone_of
 from megaflow.spark.processor_values import (
     StateSchema,
     frame_maker,
@@ -16,7 +17,6 @@ from megaflow.spark.processor_values import (
     keys_of,
     row_maker,
     row_outputs,
-    zone_of,
 )
 from tests.words import says
 
@@ -55,8 +55,35 @@ def test_a_data_frame_has_the_types_of_spark() -> None:
     assert (frame["s"][0], frame["m"][0], frame["o"][1]) == ({"x": 1}, {7: 1}, None)
 
 
+NEVER, YEAR_10000 = 253_402_318_799_000_000, 253_402_318_800_000_000  # in New York
+
+
+def test_a_time_arrives_if_it_fits_the_zone_of_the_session() -> None:
+    york, columns = zone_of("America/New_York"), parse_ddl("n LONG, at TIMESTAMP, several ARRAY<TIMESTAMP>")
+    never = datetime(9999, 12, 31, 23, 59, 59)
+    row = row_maker(schema_json(columns), york)((1, NEVER, [NEVER, None]))
+    assert row.at == row.several[0] == never.replace(tzinfo=york)
+    assert [*row_outputs(schema_json(columns))(row)] == [tuple(row)]
+    assert keys_of(columns[1:2], york, pandas=False)((NEVER,)) == (never.replace(tzinfo=york),)
+    for values, name in (((1, YEAR_10000, None), "at"), ((1, None, [NEVER, YEAR_10000]), "several")):
+        with pytest.raises(ValueError, match="Python's datetimes hold only the years 1 to 9999") as raised:
+            row_maker(schema_json(columns), york)(values)
+        assert says(str(raised.value), f"column {name!r}", f"{YEAR_10000}", f"row {values!r}")
+    with pytest.raises(ValueError, match="The column 'at' has 25340"):
+        keys_of(columns[1:2], york, pandas=False)((YEAR_10000,))
+
+
+def test_a_time_that_pandas_cannot_hold_is_named() -> None:
+    pytest.importorskip("pandas")
+    make = frame_maker(schema_json(parse_ddl("n LONG, at TIMESTAMP")), BERLIN)
+    assert len(make([(1, 0), (2, None)])) == 2
+    with pytest.raises(ValueError, match="only the years 1678 to 2261") as raised:
+        make([(1, 0), (2, NEVER)])
+    assert says(str(raised.value), "column 'at'", str(NEVER), f"row (2, {NEVER})")
+
+
 def test_keys_have_the_types_of_their_variant() -> None:
-    kinds = ["string", "timestamp"]
+    kinds = parse_ddl("name STRING, at TIMESTAMP")
     assert keys_of(kinds, BERLIN, pandas=False)(("a", 0)) == ("a", datetime(1970, 1, 1, 1, tzinfo=BERLIN))
     pandas = pytest.importorskip("pandas")
     key = keys_of(kinds, BERLIN, pandas=True)(("a", 0))

@@ -129,8 +129,8 @@ def test_a_fold_gives_the_rows_of_spark(
     pytest.importorskip("google.protobuf", reason="Spark needs protobuf for transformWithState")
     from pyspark import cloudpickle
 
+    from megaflow.rows.result_rows import zone_of
     from megaflow.spark.processor_fold import ProcessorPlan
-    from megaflow.spark.processor_values import zone_of
     from tests.spark import processors
 
     cloudpickle.register_pickle_by_value(sys.modules[processors.__name__])  # type: ignore[no-untyped-call]

@@ -34,6 +34,7 @@ class Session:
         self.sparkContext = MagicMock(master="local[1]")
         self.sparkContext.getConf.return_value.get.return_value = "127.0.0.1"
         self.sparkContext.parallelize = self._parallelize
+        self.conf = MagicMock(get={"spark.sql.session.timeZone": "UTC"}.get)
         self.folders: dict[str, list[tuple[Any, ...]]] = {}
 
     def _parallelize(self, pieces: list[Any], number: int) -> Any:

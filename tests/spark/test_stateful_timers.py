@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from megaflow.errors import ProgramError, UsageError
+from megaflow.rows.ddl import parse_ddl, schema_json
+from megaflow.rows.result_rows import zone_of
 from megaflow.spark.stateful_frame import check_fold, event_column
-from megaflow.spark.stateful_rows import fold_partition
+from megaflow.spark.stateful_rows import fold_partition, naive_in, output_maker
 from megaflow.spark.stateful_timers import (
     NO_TIME,
     EventColumn,
@@ -20,8 +22,6 @@ from megaflow.spark.stateful_timers import (
     RowTimers,
     fold_sorted,
     has_timers,
-    micros_of,
-    moment_of,
     timed_flow,
 )
 from megaflow.testing import Join, Kill, SimulatedCluster, seeds
@@ -32,6 +32,7 @@ SCHEMA = "user STRING, at TIMESTAMP"
 GAP = timedelta(minutes=30)
 DELAY = timedelta(minutes=10)
 EVENT = EventColumn("at", (1,), DELAY // timedelta(milliseconds=1))
+ZONE = zone_of("America/New_York")
 START = datetime(2026, 6, 1, tzinfo=UTC)
 
 Click = tuple[str, int | None]  # user, microseconds
@@ -65,6 +66,11 @@ class Sessions:
     def on_timer(self, user: Any, payload: None, spans: Any, timers: RowTimers) -> Any:
         over = [span for span in spans or [] if span[1] + self.gap <= timers.watermark]
         return [span for span in spans or [] if span not in over] or None, [(user, *span) for span in over]
+
+
+def micros_of(value: datetime) -> int:
+    known = value if value.tzinfo is not None else value.replace(tzinfo=ZONE)
+    return (known - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def clicks_of(seed: int, count: int = 400) -> list[Click]:
@@ -105,7 +111,7 @@ def dataflow_of(fold: Any, has_tuples: bool, event: EventColumn | None = EVENT, 
 
     def dataflow(flow: Any) -> Any:
         rows = flow.lines().map(json.loads).map(tuple)
-        return timed_flow(SimpleNamespace(rows=lambda: rows), fold, schema, places, event, has_tuples)
+        return timed_flow(SimpleNamespace(rows=lambda: rows), fold, schema, places, event, has_tuples, ZONE)
 
     return dataflow
 
@@ -114,11 +120,16 @@ def as_lines(clicks: Iterable[Click]) -> list[str]:
     return [json.dumps(click) for click in clicks]
 
 
+def texts(*names: str) -> Any:
+    """Return columns whose values stay as they are."""
+    return types.StructType([types.StructField(name, types.StringType()) for name in names])
+
+
 def in_batch(fold: Any, clicks: Iterable[Click], has_tuples: bool, event: EventColumn | None = EVENT) -> list[Any]:
     """Return the outputs of a batch frame: Spark sorts its rows, and rows without a time come first."""
     kind = struct()
-    rows = map(kind.fromInternal, sorted(clicks, key=lambda click: (click[0], click[1] or NO_TIME)))
-    return [*fold_sorted(fold, kind, [0], ["user", "first", "last", "clicks"], event, has_tuples, rows)]
+    rows = sorted(clicks, key=lambda click: (click[0], click[1] or NO_TIME))
+    return [*fold_sorted(fold, kind, [0], texts("user", "first", "last", "clicks"), event, has_tuples, ZONE, rows)]
 
 
 @pytest.mark.parametrize("has_tuples", [False, True])
@@ -179,8 +190,8 @@ def test_a_window_ends_after_all_its_rows() -> None:
     lines = [json.dumps(row) for row in rows]
     found = SimulatedCluster(1, processes=1, workers=1, rate=50.0).run(dataflow, lines=lines)
     assert sorted(found) == [(user, 10) for user in "aaabbb"]
-    made = map(kind.fromInternal, sorted(rows))
-    assert [*fold_sorted(Windows(), kind, [0], ["user", "n"], event, True, made)] == sorted(found)
+    made = [(user, tuple(span)) for user, span in sorted(rows)]
+    assert [*fold_sorted(Windows(), kind, [0], texts("user", "n"), event, True, ZONE, made)] == sorted(found)
 
 
 class Noted:
@@ -206,11 +217,11 @@ def steps(records: Iterable[Any]) -> Iterator[Any]:
 def test_nan_is_no_key_of_a_batch_frame() -> None:
     kind = types.StructType().add("key", "double").add("n", "long")
     for task in (
-        partial(fold_sorted, Noted(lambda row, timers: None), kind, [0], list("abcd"), None, False),
-        partial(fold_partition, lambda key, row, state: (state, []), kind, [0], [], False),
+        partial(fold_sorted, Noted(lambda row, timers: None), kind, [0], texts(*"abcd"), None, False, ZONE),
+        partial(fold_partition, lambda key, row, state: (state, []), kind, [0], texts(), False, ZONE),
     ):
         with pytest.raises(ValueError, match="NaN cannot be a key"):
-            [*task(map(kind.fromInternal, [(0.5, 1), (float("nan"), 2)]))]
+            [*task([(0.5, 1), (float("nan"), 2)])]
 
 
 def test_timers_of_a_batch_frame_fire_between_rows_and_at_the_end() -> None:
@@ -246,11 +257,11 @@ def test_a_key_of_several_columns_is_a_row_in_both_methods() -> None:
             return 1, []
 
         def on_timer(self, key: Any, payload: Any, state: Any, timers: RowTimers) -> Any:
-            assert key == payload and key.at == moment_of(7), key
+            assert key == payload and key.at == naive_in(ZONE, 7), key
             return None, [(key.user, key.at, state, 0)]
 
     flow = dataflow_of(Keyed(), False, places=(0, 1))
-    assert SimulatedCluster(1).run(flow, lines=as_lines([("a", 7)])) == [("a", moment_of(7), 1, 0)]
+    assert SimulatedCluster(1).run(flow, lines=as_lines([("a", 7)])) == [("a", naive_in(ZONE, 7), 1, 0)]
 
 
 @pytest.mark.parametrize(
@@ -280,11 +291,39 @@ def test_event_timers_without_event_time_say_how_to_get_it() -> None:
 
 
 def test_a_datetime_with_a_zone_is_a_timestamp_too() -> None:
-    timers = RowTimers("", False)
+    timers = RowTimers("", False, ZONE)
     queue = timers.base = KeyQueue()
     timers.at_event(START, "zone")
-    timers.at_event(moment_of(micros_of(START)), "naive")
+    timers.at_event(naive_in(ZONE, micros_of(START)), "naive")
     assert [*queue.reach(micros_of(START))] == [["zone"], ["naive"]]
+
+
+def test_times_at_the_ends_of_all_years_are_timestamps() -> None:
+    timers = RowTimers("", False, ZONE)
+    queue = timers.base = KeyQueue()
+    timers.at_event(datetime.max, "last")
+    timers.at_event(datetime.min, "first")
+    assert [*queue.reach(253_402_318_799_999_998)] == [["first"]] and timers.watermark.year == 9999
+    assert [*queue.reach(253_402_318_800_000_000)] == [["last"]] and timers.watermark == datetime.max
+    queue.watermark = NO_TIME + 1
+    assert timers.watermark is None, "New York has no such time"
+
+
+def test_outputs_of_a_batch_frame_have_ints_for_times() -> None:
+    kind = types.StructType.fromJson(json.loads(schema_json(parse_ddl(
+        "n LONG, at TIMESTAMP, wall TIMESTAMP_NTZ, day DATE, s STRUCT<a: ARRAY<TIMESTAMP>, m: MAP<DATE, LONG>>"
+    ))))  # fmt: skip
+    make, noon = output_maker(kind, ZONE), datetime(1970, 1, 1, 12)
+    micros = 12 * 3_600_000_000
+    later = micros + 5 * 3_600_000_000
+    made = (1, later, micros, 1, ([later, None], {1: 5}))
+    day = date(1970, 1, 2)
+    assert make((1, noon, noon, day, {"a": [noon, None], "m": {day: 5}})) == made
+    assert make(made) == made and make((None,) * 5) == (None,) * 5
+    assert make((1, noon.replace(tzinfo=UTC), None, None, None))[1] == micros
+    for value, why in ((noon.replace(tzinfo=UTC), "has no time zone: choose"), ("x", r"'x' \(str\), but must be")):
+        with pytest.raises(ValueError, match=rf"the record \(1, .* column 'wall' is .*{why}"):
+            make((1, None, value, None, None))
 
 
 @pytest.mark.parametrize("answer", [None, 5, (1,), (1, "text"), (1, {"user": "a"}), (1, ("a", 1)), (1, None)])

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import signal
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +47,20 @@ def in_seconds(frame: Any) -> Any:
     return frame.selectExpr("user", "CAST(CAST(at AS DECIMAL(20, 6)) AS TIMESTAMP) AS at")
 
 
+def collected(frame: Any) -> list[Any]:
+    """Return the rows of a frame; Spark's datetimes are in the time zone of the machine."""
+    return [
+        tuple(each.astimezone() if isinstance(each, datetime) else each for each in row) for row in frame.collect()
+    ]
+
+
 def spark_sessions(clicks: Any) -> list[Any]:
     """Return the sessions by Spark's own operator."""
     from pyspark.sql.functions import expr, session_window
 
     window = session_window("at", f"{GAP // timedelta(minutes=1)} minutes")
     spans = clicks.groupBy("user", window).agg(*map(expr, ("min(at) AS a", "max(at) AS b", "count(*) AS n")))
-    return in_micros(spans.select("user", "a", "b", "n").collect())
+    return in_micros(collected(spans.select("user", "a", "b", "n")))
 
 
 def test_sessions_are_exact_though_a_worker_is_killed_with_timers(spark: Any, tmp_path: Path) -> None:
@@ -92,7 +99,7 @@ def test_sessions_are_exact_though_a_worker_is_killed_with_timers(spark: Any, tm
     job, writer = query_of(close_windows=True)
     query = job.start_query(lambda: writer.trigger(availableNow=True).start(str(tmp_path / "out")))
     assert query.awaitTermination(WAIT_SECONDS)
-    check_equal(in_micros(spark.read.parquet(str(tmp_path / "out")).collect()), own)
+    check_equal(in_micros(collected(spark.read.parquet(str(tmp_path / "out")))), own)
 
 
 @pytest.mark.parametrize("tuples", [False, True])
@@ -103,8 +110,8 @@ def test_a_batch_frame_has_the_sessions_of_spark(spark: Any, tmp_path: Path, tup
     fold = Sessions(GAP // timedelta(microseconds=1) if tuples else GAP)
     schema = "user STRING, first LONG, last LONG, clicks LONG" if tuples else SESSIONS
     sessions = megaflow.spark.stateful(clicks.groupBy("user"), fold, schema, event_time="AT", tuples=tuples)
-    check_equal(in_micros(sessions.collect()), spark_sessions(clicks))
-    check_equal(in_micros(sessions.collect()), in_micros(in_batch(Sessions(GAP), clicks_of(5, 100 * FILES), False)))
+    check_equal(in_micros(collected(sessions)), spark_sessions(clicks))
+    check_equal(in_micros(collected(sessions)), in_micros(in_batch(Sessions(GAP), clicks_of(5, 100 * FILES), False)))
 
 
 def test_the_column_of_event_time_is_checked(spark: Any) -> None:

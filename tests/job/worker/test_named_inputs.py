@@ -45,6 +45,22 @@ def test_a_row_is_a_tuple_a_dict_or_a_named_tuple_with_its_fields_in_any_order()
     assert RowShape(tuple, "datetime").records(days) == [(date(1970, 1, 2),)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("timestamp", 253_402_318_799_000_000), ("timestamp_ntz", -63_549_316_800_000_000), ("date", 1 << 30)],
+)
+def test_a_time_that_no_datetime_holds_is_named(kind: str, value: int) -> None:
+    pack = RowPack("orders", schema(id="long", at=kind), [[1, 2, 3], [0, value, None]])
+    assert RowShape().records(pack)[1] == (2, value)
+    with pytest.raises(SourceError) as raised:
+        RowShape(dict, "datetime").records(pack)
+    for part in ("'orders'", f"{value}, in ", "since 1970", "'at'", f"row (2, {value})", "timestamps='datetime'"):
+        assert part in str(raised.value)
+    nested = json.dumps({"fields": [{"name": "seen", "type": {"type": "array", "elementType": kind}}]})
+    with pytest.raises(SourceError, match=r"'orders' have \[0, .*\], in the column 'seen'"):
+        RowShape(dict, "datetime").records(RowPack("orders", nested, [[[0], [0, value]]]))
+
+
 def test_a_named_tuple_with_other_fields_is_told_with_both() -> None:
     with pytest.raises(SourceError, match=r"'views' have the columns page, but Order has the fields amount, at, id"):
         RowShape(Order).records(RowPack("views", schema(page="string"), [["/"]]))

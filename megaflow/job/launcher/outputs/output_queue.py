@@ -28,6 +28,7 @@ from megaflow.control.launcher_messages import Ended
 from megaflow.control.wording import quantity
 from megaflow.job.launcher.outputs.epoch_merge import Leaving, Mark
 from megaflow.job.launcher.outputs.writer import Writer
+from megaflow.job.spec import Form
 
 FULL_BYTES = 4 << 20  # of text, a fraction of a second for a disk
 SLICE = 100  # records in one call of the writer
@@ -41,7 +42,6 @@ class OutputQueue:
         self, writer: Writer, report: Callable[[str], None] = lambda text: None, full_bytes: int = FULL_BYTES
     ) -> None:
         """Take over the writer; `report` prints for the user."""
-        self.forms = writer.forms
         self.lengths = writer.lengths
         self.is_full = False
         self._writer = writer
@@ -65,6 +65,11 @@ class OutputQueue:
         self._error: BaseException | None = None
         self._raised: BaseException | None = None  # the last error that was raised
         self._thread = threading.Thread(target=self._run, name="megaflow-output", daemon=True)
+
+    @property
+    def forms(self) -> tuple[tuple[str, Form], ...]:
+        """The name and form of each output."""
+        return self._writer.forms
 
     def start(self, wake: Callable[[], object]) -> None:
         """Start the thread unless it runs. From now on it calls this `wake`, and at once if it ran before.

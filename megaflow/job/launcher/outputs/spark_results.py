@@ -47,7 +47,7 @@ from megaflow.job.launcher.outputs.results_log import ResultsFiles, ResultsLog
 from megaflow.job.launcher.outputs.writer import Writer
 from megaflow.job.launcher.processes.agent_door import AgentDoor
 from megaflow.job.launcher.processes.wakeups import call_later
-from megaflow.rows.result_rows import row_count
+from megaflow.rows.result_rows import in_zone, row_count
 from megaflow.spark.kept_query import JAVA, LAUNCHER, RESULTS, held_lock, note_holder
 from megaflow.spark.results_query import QUERY, Served, running_query
 from megaflow.spark.results_spec import NAMED, check_results, parse_results_spec
@@ -71,17 +71,17 @@ class SparkResults(Writer):
     def __init__(
         self, schema: str, name: str, state: str | None, resumes: bool, query: Callable[[Served], Query] | None = None,
         door: AgentDoor | None = None, check: Callable[[Path], None] = lambda checkpoint: None,
-        in_program: bool = False,
+        in_program: bool = False, zone: str = "",
     ) -> None:  # fmt: skip
         """`schema` is in the form of `StructType.json`; `state` is the store's folder, None without a store.
 
         With `resumes`, results already in the store continue. `query` runs while results are served; None: the user
         runs one. `door` is a door that passes readers' requests on, and outlives the job; None: the job opens its own.
         `check` raises StoreError if a query's checkpoint does not match what it has written. `in_program`: this process
-        is a user's program, so a take-over must not end it.
+        is a user's program, so a take-over must not end it. `zone` is the time zone of naive datetimes.
         """
         self.schema = schema
-        self.form = f"rows:{schema}"
+        self.use_zone(zone)
         self.name = name
         self._resumes = resumes
         self._query = query
@@ -113,6 +113,11 @@ class SparkResults(Writer):
         self._is_over = False  # the job ended well, and all rows are read
         if state is None:
             self._log = ResultsLog(self._files, self._is_stored)
+
+    def use_zone(self, zone: str) -> None:
+        """Let naive datetimes be in this time zone of a Spark session, "" that of the machine, in workers that start.
+        """
+        self.form = f"rows:{in_zone(self.schema, zone)}"
 
     # Calls of the output queue, which makes them on every writer
 

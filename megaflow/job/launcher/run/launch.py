@@ -140,7 +140,7 @@ def launch(
                 report(Notice("all lines were read before and there are no new ones, so there is nothing to do"))
                 await_read(output, received)
             return with_own_counts(RunSummary(seconds=time.monotonic() - began), job_input, keeper)
-        starter = ProcessStarter(spec, secret.encode(), place, children, received, output.forms)
+        starter = ProcessStarter(spec, secret.encode(), place, children, received, lambda: output.forms)
         with received.interruptible():
             addresses = starter.find_slots(begun)
             stack.enter_context(served)

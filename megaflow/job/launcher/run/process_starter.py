@@ -34,7 +34,7 @@ class ProcessStarter:
     place: Provisioner
     children: Children
     received: Signals
-    forms: tuple[tuple[str, Form], ...]  # of the outputs, with their names
+    forms: Callable[[], Sequence[tuple[str, Form]]]  # of the outputs, with their names; final once Spark has started
     name: str = ""  # of the job, once published
     _search: Search = field(init=False)  # for the founders of the next attempt
     _wanted: int = field(init=False, default=0)
@@ -86,7 +86,7 @@ class ProcessStarter:
             return StartedOneByOne(self.place.find(count, draft, wake), draft, self.children, self.received, count)
 
     def _draft(self, begun: Resumption, part: Founder | JoiningProcess) -> ChildSpec:
-        return draft_of(self.spec, self.name, self.secret, self.forms, begun, part)
+        return draft_of(self.spec, self.name, self.secret, self.forms(), begun, part)
 
 
 def draft_of(

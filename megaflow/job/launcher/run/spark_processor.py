@@ -19,10 +19,10 @@ from megaflow.errors import UsageError
 from megaflow.job.launcher.program.function_pickler import pickle_app
 from megaflow.job.launcher.run.python_function import FrameOptions, naming_arguments, takes_arguments
 from megaflow.job.launcher.run.spark_stateful import ROWS, check_frame, streaming_frame
+from megaflow.rows.result_rows import zone_of
 from megaflow.spark.processor_fold import INITIAL_ROWS, ProcessorPlan, declared_states, event_path, processor_flow
 from megaflow.spark.processor_states import TIME_MODES, time_mode_of
-from megaflow.spark.processor_values import zone_of
-from megaflow.spark.query_spec import RowFrames
+from megaflow.spark.query_spec import TIME_ZONE, RowFrames
 from megaflow.spark.stateful_frame import check_processor, grouped_frame, key_places, output_schema
 
 OUTPUT_MODES: Final = ("append", "update")
@@ -100,7 +100,7 @@ def _transform(options: ProcessorOptions, verb: str, in_pandas: bool) -> Any:
             frames[INITIAL_ROWS], initial_places = _initial(options.initialState, frame, places)
             initial = frames[INITIAL_ROWS].schema.json()
         schema = output_schema(options.outputStructType)
-        zone = zone_of(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
+        zone = zone_of(frame.sparkSession.conf.get(TIME_ZONE))
         declared = declared_states(processor, options.timeMode)
         plan = ProcessorPlan(
             options.timeMode, frame.schema.json(), places, schema, zone, in_pandas, initial, at, declared

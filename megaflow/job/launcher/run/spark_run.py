@@ -26,6 +26,7 @@ from megaflow.rows.ddl import parse_ddl, schema_json, schema_text
 from megaflow.spark.cluster import check_session
 from megaflow.spark.job_progress import listen
 from megaflow.spark.kept_query import RESULTS
+from megaflow.spark.query_spec import TIME_ZONE
 from megaflow.spark.results_query import OwnQueries, frame_of, start_reading, watch
 from megaflow.spark.results_spec import check_arrow, check_python
 
@@ -162,9 +163,10 @@ def run(*given: Any, **named: Any) -> Run:
         columns, opened = schema_json(parse_ddl(schema_text(schema))), list[SparkResults]()
         check_arrow("schema")
         check_python("schema", session.sparkContext.pythonExec)
+        zone = session.conf.get(TIME_ZONE)
 
         def open_output(resumes: bool) -> SparkResults:
-            opened.append(SparkResults(columns, RESULTS, spec.state, resumes))
+            opened.append(SparkResults(columns, RESULTS, spec.state, resumes, zone=zone))
             return opened[-1]
 
         opening, resuming = partial(open_output, False), partial(open_output, True)

@@ -39,6 +39,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
+from datetime import tzinfo
 from functools import partial
 from typing import Any, Final
 
@@ -59,9 +60,10 @@ from megaflow.job.launcher.run.python_function import FrameOptions, naming_argum
 from megaflow.job.launcher.run.started_job import JobHandle
 from megaflow.job.spec import PickledFunction
 from megaflow.rows.ddl import parse_ddl, schema_json, schema_text
+from megaflow.rows.result_rows import zone_of
 from megaflow.spark.cluster import check_session
 from megaflow.spark.kept_query import RESULTS
-from megaflow.spark.query_spec import RowFrames
+from megaflow.spark.query_spec import TIME_ZONE, RowFrames
 from megaflow.spark.results_query import ATTEMPTS, LATE
 from megaflow.spark.results_spec import check_arrow, check_python
 from megaflow.spark.row_packing import check_columns
@@ -214,7 +216,8 @@ def stateful(*given: Any, **named: Any) -> Any:
         event = event_column(frame, options.fold, options.event_time)
         if not frame.isStreaming:
             return batch_result(frame, options.fold, places, columns, event, options.tuples)
-        app = pickle_app(dataflow_of(options.fold, frame.schema.json(), places, event, options.tuples))
+        zone = zone_of(frame.sparkSession.conf.get(TIME_ZONE))
+        app = pickle_app(dataflow_of(options.fold, frame.schema.json(), places, event, options.tuples, zone))
         name = getattr(options.fold, "__name__", type(options.fold).__name__)
         return streaming_frame(options, app, RowFrames({ROWS: frame}), name, schema)
 
@@ -241,14 +244,14 @@ def streaming_frame(options: FrameOptions, app: PickledFunction, rows: RowFrames
 
 
 def dataflow_of(
-    fold: Any, schema: str, places: list[int], event: EventColumn | None, has_tuples: bool
+    fold: Any, schema: str, places: list[int], event: EventColumn | None, has_tuples: bool, zone: tzinfo
 ) -> Callable[[Any], Any]:
     """Return the dataflow of a fold. It counts as the fold's module, whose file and neighbours travel to executors."""
 
     def dataflow(flow: Any) -> Any:
         if has_timers(fold):
-            return timed_flow(flow, fold, schema, places, event, has_tuples)
-        return stateful_flow(flow, fold, schema, places, has_tuples)
+            return timed_flow(flow, fold, schema, places, event, has_tuples, zone)
+        return stateful_flow(flow, fold, schema, places, has_tuples, zone)
 
     dataflow.__module__ = getattr(fold, "__module__", None) or type(fold).__module__
     return dataflow
@@ -274,9 +277,11 @@ def begin(
     log.info("the %s starts the job %r of %s", titled(query), title, processes)
 
     def open_output(resumes: bool) -> SparkResults:
-        opened.append(SparkResults(schema, RESULTS, spec.state, resumes, door=door))
+        opened.append(SparkResults(schema, RESULTS, spec.state, resumes, door=door, zone=zone))
         return opened[-1]
 
+    frame: Any = rows.frames[ROWS]
+    zone = frame.sparkSession.conf.get(TIME_ZONE)
     fed = replace(rows, trigger_seconds=feed_seconds(run.trigger().toString()))
     launched = LaunchOptions(
         spec, None, partial(open_output, False), partial(open_output, True), fed, page=options.page()

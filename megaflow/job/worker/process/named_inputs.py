@@ -20,7 +20,7 @@ from megaflow.job.formats.text_encoding import ReplacedBytes
 from megaflow.program import Worker
 from megaflow.quick_dataclass import dataclass
 from megaflow.rows.packed_rows import RowPack, columns_of, names_text, times_of, unpack_rows
-from megaflow.rows.row_values import arriving
+from megaflow.rows.row_values import as_datetimes
 from megaflow.timely.communication.codec.user_types import is_named_tuple
 from megaflow.timely.dataflow.argument_checks import function as check_function
 
@@ -44,12 +44,12 @@ class RowShape:
         return [(plain, row) for row in self._rows(pack)]
 
     def _rows(self, pack: RowPack) -> list[Any]:
-        """Return the rows. Raises SourceError if the fields of the NamedTuple differ from the columns."""
+        """Return the rows. Raises SourceError if the fields of the NamedTuple differ from the columns, or for a value.
+
+        It is a value that no datetime can hold.
+        """
         names = tuple(column.name for column in columns_of(pack.schema))
-        columns = pack.columns
-        if self.timestamps == "datetime":
-            converters = [arriving(column.kind) for column in columns_of(pack.schema)]
-            columns = [[*map(call, each)] if call else each for call, each in zip(converters, columns, strict=True)]
+        columns = as_datetimes(pack) if self.timestamps == "datetime" else pack.columns
         rows = zip(*columns, strict=True)
         if self.kind is tuple:
             return [*rows]
