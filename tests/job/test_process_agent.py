@@ -514,6 +514,20 @@ def test_a_restart_waits_for_the_slots_of_its_former_processes(
         bench.place.find(2, DRAFT, lambda: True)
 
 
+def test_a_restart_waits_for_slots_longer_than_a_start_takes(bench: Bench) -> None:
+    bench.open(feeds=True)
+    bench.jobs.free = 2
+    search = bench.place.find(2, DRAFT, lambda: False, [("127.0.0.1", 4711)] * 2)
+    search.deadline = 0.0  # it has waited for long
+    assert search.found() == []
+    assert says(search.waits_for(), "2 queued: no free slot", "need 3 slots, but Spark has 2")
+    assert bench.place.room(2) == 1 and bench.place.room(1) == 1
+    bench.jobs.free = 3
+    assert bench.place.room(2) == 2
+    found: list[Any] = []
+    wait_until(lambda: found.extend(search.found()) or len(found) == 2)
+
+
 def test_where_executors_come_as_tasks_wait_nobody_waits_for_slots_and_what_is_queued_says_so(bench: Bench) -> None:
     bench.jobs.is_elastic = True
     bench.jobs.free = 0

@@ -1,6 +1,7 @@
 """A job fed by Spark on a standalone cluster of two machines grows, moves bins and loses an executor; it is exact."""
 
 import os
+import re
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -26,14 +27,14 @@ pytestmark = [
 class FedOnExecutors(Fed):
     """Count words that arrive, on Spark's executors."""
 
-    master = ""
+    master, processes, start_timeout = "", "2", "400"
 
-    def run(self) -> Run:
+    def run(self, *more: str) -> Run:
         lines = f"spark:text:{self.input}?maxFilesPerTrigger=3&trigger=0.05"
         return Run(
             self.folder, WORDCOUNT, "--lines", lines, "--output", f"jsonl:{self.out}", "--state", str(self.store),
-            "--processes", "2", "--checkpoint-every", "0.3", "--on", f"spark:{self.master}",
-            "--conf", "spark.executor.memory=900m", "--start-timeout", "400",
+            "--processes", self.processes, "--checkpoint-every", "0.3", "--on", f"spark:{self.master}",
+            "--conf", "spark.executor.memory=900m", "--start-timeout", self.start_timeout, *more,
         )  # fmt: skip
 
 
@@ -74,6 +75,38 @@ def test_a_job_of_two_machines_is_exact_though_it_grows_moves_bins_and_loses_an_
             fed.await_more(run)
             status = run.status_when(lambda record: record["state"] == "running")
             assert len(status["workers"]) == 3, status
+        fed.finish(run)
+    finally:
+        run.process.finish()
+    fed.check()
+
+
+@pytest.mark.parametrize("shrinks", [False, True])
+def test_a_restart_without_slots_is_queued_or_goes_on_with_those_that_fit(
+    tmp_path: Path, cluster: Standalone, shrinks: bool
+) -> None:
+    fed = FedOnExecutors(tmp_path, Random(1))
+    fed.master, fed.processes = cluster.url, "3"
+    run = fed.run(*["--shrink"] * shrinks)
+    try:
+        with fed.arriving():
+            wait_until(lambda: fed.newest() > 0 or run.process.poll() is not None, WAIT_SECONDS)
+            assert run.process.poll() is None, run.end()
+            on = [cluster.machine_of(pid) for pid in cluster.worker_processes()]
+            lost = min(cluster.machines, key=on.count)  # the two processes that are left, and Spark, have two slots
+            gone = [pid for pid in cluster.executors() if cluster.machine_of(pid) == lost]
+            cluster.workers[lost].kill()  # first, or it would start another executor
+            for pid in gone:
+                os.kill(pid, signal.SIGKILL)
+            if not shrinks:
+                queued = "restart 1 of 3.*; 3 queued: no free slot: .* need 4 slots, but Spark has 2"
+                status = run.status_when(lambda record: bool(re.search(queued, record.get("restart") or "")))
+                assert status["state"] == "recovering", status
+                cluster.restore()
+            wait_until(lambda: any("restart 1 of 3" in line for line in run.said), WAIT_SECONDS)
+            fed.await_more(run)
+            status = run.status_when(lambda record: record["state"] == "running")
+            assert len(status["workers"]) == (1 if shrinks else 3), (status, run.said)
         fed.finish(run)
     finally:
         run.process.finish()

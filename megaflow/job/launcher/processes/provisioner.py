@@ -87,6 +87,9 @@ class Provisioner(Protocol):
         replace. Raises MegaflowError or OSError.
         """
 
+    def room(self, count: int) -> int:
+        """Return how many of `count` processes of a restart have slots, at least one."""
+
     def let_go(self, address: Address) -> None:
         """Release everything kept for the process at this address, which will not be replaced."""
 
@@ -224,6 +227,10 @@ class LocalProvisioner:
             with listening(self._listen, count, skipping=True) as listeners:
                 slots = [LocalSlot(listener.dup(), self._prints, self._hold) for listener in listeners]
         return LocalSlots(slots)
+
+    def room(self, count: int) -> int:
+        """Return `count`: this machine has room for all."""
+        return count
 
     def let_go(self, address: Address) -> None:
         """Close the kept duplicate of a socket."""

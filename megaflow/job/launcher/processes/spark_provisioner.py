@@ -92,7 +92,15 @@ class SparkProvisioner:
         founds = isinstance(draft.part, Founder)
         deadline = time.monotonic() + self.spec.start_timeout_seconds if founds else None
         submit = functools.partial(self._submit, jobs, door, draft, wake)
-        return SparkSlots(count, submit, jobs, draft, self.feeds, deadline, self.report, self._begun, wake)
+        return SparkSlots(
+            count, submit, jobs, draft, self.feeds, deadline, self.report, self._begun, wake, founds and bool(again)
+        )
+
+    def room(self, count: int) -> int:
+        """Return how many of `count` processes of a restart have slots, at least one."""
+        jobs, _ = self._open()
+        room = jobs.slots().room(jobs.taken_by_others(), self.feeds)
+        return count if room is None else max(1, min(count, room))
 
     def waits_text(self) -> str:
         """Return why Spark's own tasks wait, for instance after the loss of an executor; "" if they do not. Any thread.

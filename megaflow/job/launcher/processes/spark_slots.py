@@ -4,7 +4,8 @@
    that found an attempt are submitted together.
 2. While processes wait, the user hears why: at first after FIRST_TOLD_SECONDS, then every TOLD_SECONDS.
 3. The processes that a job had before a restart have ended, but their slots may stay taken for a while. Only the slots
-   of other jobs can refuse a restart before its deadline.
+   of other jobs can refuse a restart. It waits for slots without a time limit, as processes that join do: an executor
+   may be lost for longer than a start takes. The job's first start ends at its deadline, with both numbers.
 4. A thread looks for free slots for a process that joins, and wakes the launcher. So the launcher's thread does not
    wait for Java. The thread ends with the attempt that needs the slots.
 """
@@ -46,6 +47,7 @@ class SparkSlots:
     report: Callable[[str], None]
     members: Callable[[], list[RemoteProcess]]  # the processes that have begun and still live
     wake: Callable[[], bool]  # returns False once the attempt has ended
+    is_restart: bool = False  # the founders are those of a later attempt
     waiting: list[RemoteProcess] = field(init=False, default_factory=list)  # submitted, but not begun
     _slots: Slots = field(init=False)  # as last seen; written by the thread that looks
     _since: float = field(init=False, default_factory=time.monotonic)
@@ -120,6 +122,8 @@ class SparkSlots:
             fit = 0  # they begin together, or may all be refused
         self.waiting += [self.submit() for _ in range(fit)]
         self.left -= fit
+        if fit and self.is_restart:
+            self.deadline = time.monotonic() + self.draft.job.start_timeout_seconds
         if self.left:
             self._say_what_lacks(slots, taken + fit)
 
@@ -130,7 +134,7 @@ class SparkSlots:
             lack = self._lack(slots, taken, REMOVE if self.deadline is None else FEWER)
             self.close()
             raise ClusterError(lack)
-        if self.deadline is not None and now >= self.deadline:
+        if self.deadline is not None and now >= self.deadline and not self.is_restart:
             seconds = self.draft.job.start_timeout_seconds
             raise ClusterError(f"{self._lack(slots, taken, FEWER)} (waited {seconds:g} s: --start-timeout)")
         self._tell(now, f"waiting for slots of Spark: {self.waits_for()}")

@@ -65,6 +65,14 @@ class ProcessStarter:
         self._slots += self._search.found()
         return [slot.address for slot in self._slots] if len(self._slots) == self._wanted else None
 
+    def room(self, count: int) -> int:
+        """Return how many of `count` processes of a new attempt there is room for now, at least one."""
+        return self.place.room(count)
+
+    def waits_for(self) -> str:
+        """Return what the founders of an attempt wait for, before `settled` returns their addresses."""
+        return self._search.waits_for()
+
     def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
         """Start the processes that found an attempt, one at each of these addresses. Raises OSError."""
         parts = [Founder(process, tuple(addresses), begun.kept) for process in range(len(addresses))]

@@ -23,7 +23,8 @@ admin socket, signals, store and output belong to the job and outlast its attemp
    the launcher's own machine they have the same addresses (see `provisioner`). The first is at the coordinator's
    address, if the coordinator was one of them. Requests that arrive there meanwhile are answered when it runs. The
    job's file shows that the job recovers until the launcher has connected to all processes. A shrinking job does not
-   replace lost processes, unless it lost all: then it starts as many as before. This counts like any other restart.
+   replace lost processes, unless it lost all: then it starts as many as before. If Spark has fewer slots for longer
+   than FIT_SECONDS, it starts those that fit. Any other job waits for slots. This counts like any other restart.
    Processes that were not lost but do not stay are replaced: the slow ones, and all of them at the second loss in a
    row.
 5. Ctrl-C during recovery is final, because everything worth keeping is already in the store.
@@ -35,7 +36,7 @@ from __future__ import annotations
 import errno
 import selectors
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -58,6 +59,7 @@ from megaflow.job.spec import Address, JobSpec
 WAIT_SECONDS: Final = 0.2  # before a second restart in a row: the cause may last a moment
 WAIT_SECONDS_MAX: Final = 5.0
 SEEK_SECONDS: Final = 0.1  # between two checks whether processes can be started
+FIT_SECONDS: Final = 5.0  # for another executor to take the place of a lost one
 OFTEN: Final = 10  # losses per unit of `restarts`; by default one every 20 seconds
 OFTEN_SECONDS: Final = 600.0
 
@@ -161,7 +163,7 @@ class Supervision:
             had = len(self.parts.children.own)
             by_itself = self.parts.children.blamed_itself
             addresses = self.parts.children.begin_anew(keeping, self.spec.shrink)
-            kept, places = self.parts.children.kept(addresses, self.spec.workers), self.parts.children.places(addresses)
+            kept, places = self._kept_at(addresses)
         self.loop.close()
         if not addresses:
             raise loss
@@ -176,6 +178,9 @@ class Supervision:
                 yield from self._wait(None)
             self._count(loss, commit.checkpoint, by_itself)
             self.parts.output.cut_back(keeper.length)
+            if self.spec.shrink and self.spec.on is not None:
+                addresses = yield from self._fitting(addresses)
+                kept, places = self._kept_at(addresses)
             try:
                 self.begun = store.go_on(self.begun, keeper, self._since, self.spec, self.parts.report, kept, places)
             except MegaflowError as error:
@@ -202,7 +207,10 @@ class Supervision:
                 yield from self._wait(left)
             try:
                 self.starter.seek(self.begun, addresses)
+                due = self.parts.machine.now() + FIT_SECONDS
                 while (settled := self.starter.settled()) is None:
+                    if self.parts.machine.now() > due:
+                        self._tell_waits(f"{restart}: {cause}; {self.starter.waits_for()}")
                     yield from self._wait(SEEK_SECONDS)
             except (ClusterError, OSError) as error:
                 raise ClusterError(f"{loss}; no other process can be started: {str(error).rstrip('.')}") from error
@@ -216,6 +224,22 @@ class Supervision:
             self.begin(settled)
         except (LimitReached, OSError) as error:
             raise ClusterError(f"{loss}; no other process can be started: {str(error).rstrip('.')}") from error
+
+    def _fitting(self, addresses: list[Address]) -> Generator[float | None, None, list[Address]]:
+        """Return the first of these addresses, as many as there is room for after FIT_SECONDS at most."""
+        due = self.parts.machine.now() + FIT_SECONDS
+        while (room := self.starter.room(len(addresses))) < len(addresses) and self.parts.machine.now() < due:
+            yield from self._wait(SEEK_SECONDS)
+        return addresses[:room]
+
+    def _kept_at(self, addresses: list[Address]) -> tuple[tuple[tuple[int, ...] | None, ...], dict[int, int]]:
+        """Return what processes at these addresses have kept, and the places of the workers."""
+        return self.parts.children.kept(addresses, self.spec.workers), self.parts.children.places(addresses)
+
+    def _tell_waits(self, text: str) -> None:
+        """Publish what a restart waits for, if it has changed."""
+        if text != self._job.recovering:
+            self._job = self.parts.published(replace(self._job, recovering=text))
 
     def _wait(self, seconds: float | None) -> Iterator[float | None]:
         yield seconds
