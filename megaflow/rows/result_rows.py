@@ -32,6 +32,17 @@ COUNT_BYTES: Final = 4
 ZONE: Final = "zone"  # in a schema: the time zone of naive datetimes
 INTS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64, "timestamp": 64, "timestamp_ntz": 64, "date": 32}
 NUMPY_KINDS: Final = "biufSU"  # dtypes of scalars that stand for a Python value, whatever the column
+SHORT_ZONES: Final = {
+    "UT": "UTC", "Z": "UTC", "EST": "Etc/GMT+5", "MST": "Etc/GMT+7", "HST": "Etc/GMT+10", "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires", "ART": "Africa/Cairo",
+    "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka", "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns", "CST": "America/Chicago", "CTT": "Asia/Shanghai", "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris", "IET": "America/Indiana/Indianapolis", "IST": "Asia/Kolkata", "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia", "NET": "Asia/Yerevan", "NST": "Pacific/Auckland", "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix", "PRT": "America/Puerto_Rico", "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal", "VST": "Asia/Ho_Chi_Minh",
+}  # fmt: skip
+"""Names of zones that Spark accepts, because Java has them, and Python does not: `ZoneId.SHORT_IDS`, "UT" and "Z"."""
 EXACT: Final = {"float": 1 << 24, "double": 1 << 53}  # greatest int that Arrow accepts for a type of floats
 LEAST: Final = {"timestamp": 5000 * 86_400_000_000 - (1 << 63), "date": 50_000 - (1 << 31)}
 """Least ints of types that have more in Spark. ORC moves dates before 1582 to another calendar, and so out of range."""
@@ -106,15 +117,15 @@ def in_zone(schema: str, zone: str) -> str:
 def zone_of(name: str) -> tzinfo:
     """Return a time zone of `spark.sql.session.timeZone`. Raises UsageError.
 
-    >>> zone_of("Europe/Berlin"), zone_of("GMT-3:30").utcoffset(None)
-    (zoneinfo.ZoneInfo(key='Europe/Berlin'), datetime.timedelta(days=-1, seconds=73800))
+    >>> zone_of("JST"), zone_of("GMT-3:30").utcoffset(None)
+    (zoneinfo.ZoneInfo(key='Asia/Tokyo'), datetime.timedelta(days=-1, seconds=73800))
     """
-    if found := re.fullmatch(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d))?", name):
-        offset = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
+    if found := re.fullmatch(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d)(?::?(\d\d))?)?", name):
+        offset = timedelta(hours=int(found[2]), minutes=int(found[3] or 0), seconds=int(found[4] or 0))
         return timezone(-offset if found[1] == "-" else offset)
     zones = import_module("zoneinfo")  # takes 3 ms, and few programs need it
     try:
-        zone: tzinfo = zones.ZoneInfo("UTC" if name == "Z" else name)
+        zone: tzinfo = zones.ZoneInfo(SHORT_ZONES.get(name, name))
     except (zones.ZoneInfoNotFoundError, ValueError):
         raise UsageError(
             f"spark.sql.session.timeZone: There is no time zone {name!r}. Use a name such as Europe/Berlin."

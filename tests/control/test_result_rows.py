@@ -12,7 +12,7 @@ import pytest
 
 from megaflow.errors import ProgramError, ProtocolError, UsageError
 from megaflow.rows.ddl import parse_ddl, schema_json
-from megaflow.rows.result_rows import RowPacker, in_zone, row_count, unpack, zone_of
+from megaflow.rows.result_rows import SHORT_ZONES, RowPacker, in_zone, row_count, unpack, zone_of
 from megaflow.spark.stateful_rows import in_columns
 from tests.test_floor_plan import ROOT
 
@@ -132,6 +132,16 @@ def test_a_naive_datetime_is_in_the_zone_of_the_session(machine: str, monkeypatc
         monkeypatch.undo()
         time.tzset()
     assert zone_of("+01:00").utcoffset(None) == timedelta(hours=1)
+
+
+def test_names_of_zones_are_those_of_java() -> None:
+    noon = datetime(2026, 6, 1, 12)
+    given = {"PST": -7.0, "JST": 9, "IST": 5.5, "BST": 6, "EST": -5, "MST": -7, "HST": -10, "UT": 0, "Z": 0, "+9": 9}
+    assert {name: zone_of(name).utcoffset(noon) for name in given} == {
+        name: timedelta(hours=hours) for name, hours in given.items()
+    }
+    assert zone_of("-05:30:15").utcoffset(noon) == -timedelta(hours=5, minutes=30, seconds=15)
+    assert all(zone_of(name).utcoffset(noon) is not None for name in SHORT_ZONES)
 
 
 @pytest.mark.parametrize(
