@@ -168,17 +168,19 @@ def fold_partition(
     It keeps the states of these keys in memory. `kind` is the StructType of the frame; the rows have ints for its
     timestamps and dates. `output`: the StructType of the outputs; `zone`: that of naive datetimes.
     """
-    key_of = itemgetter(*places) if has_tuples else key_maker(kind.names, places)
+    pick = itemgetter(*places)  # naive datetimes of an hour that clocks repeat are equal, so they are no keys
+    key_of = pick if has_tuples else key_maker(kind.names, places)
     states, make, made = dict[Any, Any](), row_maker(kind, zone), output_maker(output, zone)
     for values in map(plain_values, rows):
         row = values if has_tuples else make(values)
-        if (key := key_of(row)) not in states:
-            checked_key(key)
-        state, outputs = answer_of(key, fold(key, row, states.get(key)))
+        if (values_of_key := pick(values)) not in states:
+            checked_key(values_of_key)
+        key = key_of(row)
+        state, outputs = answer_of(key, fold(key, row, states.get(values_of_key)))
         if state is None:
-            states.pop(key, None)
+            states.pop(values_of_key, None)
         else:
-            states[key] = state
+            states[values_of_key] = state
         yield from map(made, outputs)
 
 

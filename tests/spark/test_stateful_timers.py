@@ -326,6 +326,18 @@ def test_outputs_of_a_batch_frame_have_ints_for_times() -> None:
             make((1, None, value, None, None))
 
 
+@pytest.mark.parametrize("has_tuples", [False, True])
+def test_keys_of_an_hour_that_clocks_repeat_differ_in_a_batch(has_tuples: bool) -> None:
+    def count(key: Any, row: Any, n: int | None) -> Any:
+        return (n or 0) + 1, [(row[1], (n or 0) + 1)]
+
+    first = datetime(2026, 11, 1, 5, 30, tzinfo=UTC)  # 01:30 in New York, twice
+    rows = [(micros_of(first + timedelta(hours=hours)), word) for hours, word in ((0, "a"), (1, "b"), (1, "c"))]
+    kind = types.StructType([types.StructField("at", types.TimestampType()), *texts("word").fields])
+    output = types.StructType([*texts("word").fields, types.StructField("n", types.LongType())])
+    assert [*fold_partition(count, kind, [0], output, has_tuples, ZONE, rows)] == [("a", 1), ("b", 1), ("c", 2)]
+
+
 @pytest.mark.parametrize("answer", [None, 5, (1,), (1, "text"), (1, {"user": "a"}), (1, ("a", 1)), (1, None)])
 def test_a_wrong_answer_of_a_method_is_shown(answer: Any) -> None:
     class Wrong(Noted):
