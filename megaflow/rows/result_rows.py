@@ -1,10 +1,11 @@
 """Output records as rows of a schema: workers check them and pack them by column, and Spark's reader unpacks them.
 
-1. A tuple matches the columns by position, a NamedTuple or dict by name. If there is one column, any other record is
-   its value. Every value may be None. A value must have exactly its column's type: nothing is rounded, cut or parsed.
-   But an int fits a float or decimal column. A timestamp is a datetime or an int of microseconds since 1970 in UTC; a
-   date is a date or an int of days. A naive datetime is in the time zone of the Spark session, as in its SQL, so
-   results do not depend on the machine of a worker. A scalar of numpy counts as the Python value that it stands for.
+1. A tuple matches the columns by position, a NamedTuple or dict by name. So do values of struct columns, which may also
+   be Rows of Spark. If there is one column, any other record is its value. Every value may be None. A value must have
+   exactly its column's type: nothing is rounded, cut or parsed. But an int fits a float or decimal column. A timestamp
+   is a datetime or an int of microseconds since 1970 in UTC; a date is a date or an int of days. A naive datetime is in
+   the time zone of the Spark session, as in its SQL, so results do not depend on the machine of a worker. A scalar of
+   numpy counts as the Python value that it stands for.
 2. The packer refuses all values that Spark could refuse later, because the record is still known here. So Spark can
    read every committed row.
 3. The values of a pack are plain, as in `packed_rows`, except that a map is a list of pairs, as Arrow requires.
@@ -76,7 +77,7 @@ class RowPacker:
             if not _all_fit(values, column.kind):
                 for place, (record, value) in enumerate(zip(records, values, strict=True)):
                     if value is not None and misfit(value, column.kind):
-                        values[place] = without_numpy(value)
+                        values[place] = without_classes(value)
                         if why := misfit(values[place], column.kind):
                             refuse(record, f"column {column.name!r} is {why}")
             columns.append(values if convert is None else [*map(convert, values)])
@@ -149,21 +150,24 @@ def refuse(record: Any, why: str) -> NoReturn:
     raise ProgramError(f"the record {record!r:.200} does not fit the schema of the results: {why}")
 
 
-def without_numpy(value: Any) -> Any:
-    """Return a value with Python's numbers, truth values and texts in place of numpy's scalars, also inside it.
+def without_classes(value: Any) -> Any:
+    """Return a value with Python's scalars in place of numpy's, and dicts in place of Rows and NamedTuples.
 
-    `spark.stateful_rows` has the same function, because that module travels alone.
+    This also holds for values in it. `spark.stateful_rows` has the same function, because that module travels alone.
 
-    >>> without_numpy([1, ("a", {"b": 2.5})])
+    >>> without_classes([1, ("a", {"b": 2.5})])
     [1, ('a', {'b': 2.5})]
     """
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and value.dtype.kind in NUMPY_KINDS:
         return value.item()
-    if isinstance(value, list | tuple):
-        values = map(without_numpy, value)
-        return [*values] if isinstance(value, list) else tuple(values)
+    if isinstance(value, tuple):
+        names = getattr(value, "__fields__", None) or getattr(value, "_fields", None)  # of a Row, of a NamedTuple
+        values = tuple(map(without_classes, value))
+        return dict(zip(names, values)) if names else values
+    if isinstance(value, list):
+        return [*map(without_classes, value)]
     if type(value) is dict:
-        return {without_numpy(key): without_numpy(each) for key, each in value.items()}
+        return {without_classes(key): without_classes(each) for key, each in value.items()}
     return value
 
 
@@ -243,7 +247,7 @@ def _misfit_of_row(value: Any, kind: Any, text: str) -> str | None:
     fields = kind["fields"]
     if type(value) is dict and value.keys() == {field["name"] for field in fields}:
         values = [value[field["name"]] for field in fields]
-    elif isinstance(value, tuple) and len(value) == len(fields):
+    elif type(value) is tuple and len(value) == len(fields):
         values = list(value)
     else:
         return f"{value!r:.80} ({type(value).__name__}), but must be {text}"

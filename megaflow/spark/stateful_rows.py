@@ -264,8 +264,7 @@ def _int_maker(kind: Any, zone: tzinfo) -> Callable[[Any], Any]:
                 return _as_it_is
             return lambda found: {pair[0](k): pair[1](v) for k, v in found.items()} if type(found) is dict else found
         case "struct":
-            calls, names = [_int_maker(each.dataType, zone) for each in kind.fields], kind.names
-            return _as_it_is if {*calls} <= {_as_it_is} else partial(_row_with_ints, calls, names)
+            return partial(_row_with_ints, [_int_maker(each.dataType, zone) for each in kind.fields], kind.names)
         case "timestamp" | "timestamp_ntz" | "date" as name:
             return partial(_as_int, name, zone)
     return _as_it_is
@@ -273,7 +272,9 @@ def _int_maker(kind: Any, zone: tzinfo) -> Callable[[Any], Any]:
 
 def _row_with_ints(calls: Sequence[Callable[[Any], Any]], names: Sequence[str], row: Any) -> Any:
     if isinstance(row, dict):
-        row = [row.get(name) for name in names]
+        if row.keys() != {*names}:
+            raise ValueError(f"{row!r:.80}, but its fields must be {[*names]}")
+        row = [row[name] for name in names]
     is_row = isinstance(row, list | tuple) and len(row) == len(calls)
     return tuple([call(value) for call, value in zip(calls, row, strict=True)]) if is_row else row
 
@@ -286,9 +287,9 @@ def _as_int(name: str, zone: tzinfo, value: Any) -> Any:
     """
     if value is None or type(value) is int:
         return value
-    if not isinstance(value, date if name == "date" else datetime):
+    if isinstance(value, datetime) == (name == "date") or not isinstance(value, date) or value != value:  # NaT
         raise ValueError(f"{value!r:.80} ({type(value).__name__}), but must be {name}")
-    if not isinstance(value, datetime) or name == "date":
+    if not isinstance(value, datetime):
         return value.toordinal() - date(1970, 1, 1).toordinal()
     if name == "timestamp_ntz" and value.tzinfo is not None:
         advice = "choose a zone by astimezone, then drop it by replace(tzinfo=None)"
@@ -316,15 +317,19 @@ def in_columns(record: Any, columns: Sequence[str]) -> tuple[Any, ...]:
     values = found if isinstance(found, tuple) else (found,)
     if len(values) != len(columns):
         raise ValueError(f"the record {record!r:.200} has {len(values)} values for the columns {[*columns]}")
-    return values if PLAIN.issuperset(map(type, values)) else tuple(map(without_numpy, values))
+    return values if PLAIN.issuperset(map(type, values)) else tuple(map(without_classes, values))
 
 
-def without_numpy(value: Any) -> Any:
-    """Return a value without numpy's scalars, as `rows.result_rows.without_numpy` does."""
+def without_classes(value: Any) -> Any:
+    """Return a value without numpy's scalars, Rows and NamedTuples, as `rows.result_rows.without_classes` does."""
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and value.dtype.kind in "biufSU":
         return value.item()
-    if type(value) in (list, tuple):
-        return type(value)(map(without_numpy, value))
+    if isinstance(value, tuple):
+        names = getattr(value, "__fields__", None) or getattr(value, "_fields", None)
+        values = tuple(map(without_classes, value))
+        return dict(zip(names, values)) if names else values
+    if type(value) is list:
+        return [*map(without_classes, value)]
     if type(value) is dict:
-        return {without_numpy(key): without_numpy(each) for key, each in value.items()}
+        return {without_classes(key): without_classes(each) for key, each in value.items()}
     return value

@@ -95,6 +95,27 @@ def test_a_scalar_of_numpy_is_the_value_that_it_stands_for() -> None:
     assert [*map(type, in_columns(row[numpy.str_("k")], ["x", "y"])[1])] == [float]
 
 
+class Turned(NamedTuple):
+    y: Any
+    x: int
+
+
+def rows_of_spark() -> Any:
+    return pytest.importorskip("pyspark.sql").Row
+
+
+@pytest.mark.parametrize("make", [Turned, lambda y, x: rows_of_spark()(y=y, x=x)])
+def test_names_in_a_column_match_those_of_a_struct(make: Any) -> None:
+    row = make(numpy.int64(2), 1)
+    assert packed("s struct<x: int, y: int>", (row,), ((3, 4),)) == [[(1, 2), (3, 4)]]
+    assert packed("a array<struct<x: int, y: int>>", ([row],)) == [[[(1, 2)]]]
+    assert packed("m map<string, struct<x: int, y: struct<x: int, y: int>>>", ({"k": make(row, 3)},)) == [
+        [[("k", (3, (1, 2)))]]
+    ]
+    with pytest.raises(ProgramError, match=r"column 's' is \{'y': 2, 'x': 1\}"):
+        packed("s struct<x: int, z: int>", (row,))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("value", "kind", "text"), CELLS)
 def test_a_time_is_carried_or_refused_as_documented(value: str, kind: str, text: str, shape: str) -> None:

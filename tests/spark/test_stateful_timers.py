@@ -8,6 +8,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 
 from megaflow.errors import ProgramError, UsageError
@@ -324,6 +325,24 @@ def test_outputs_of_a_batch_frame_have_ints_for_times() -> None:
     for value, why in ((noon.replace(tzinfo=UTC), "has no time zone: choose"), ("x", r"'x' \(str\), but must be")):
         with pytest.raises(ValueError, match=rf"the record \(1, .* column 'wall' is .*{why}"):
             make((1, None, value, None, None))
+    for value in (noon, "x"):
+        with pytest.raises(ValueError, match=r"the record \(1, .* column 'day' is .*, but must be date"):
+            make((1, None, None, value, None))
+    nat = pytest.importorskip("pandas").NaT
+    with pytest.raises(ValueError, match=r"column 'at' is NaT \(NaTType\), but must be timestamp"):
+        make((1, nat, None, None, None))
+
+
+def test_names_in_an_output_of_a_batch_frame_match_its_structs() -> None:
+    kind = types.StructType.fromJson(json.loads(schema_json(parse_ddl(
+        "s STRUCT<a: LONG, b: LONG>, l ARRAY<STRUCT<a: LONG, b: LONG>>, m MAP<STRING, STRUCT<a: LONG, b: TIMESTAMP>>"
+    ))))  # fmt: skip
+    make, row = output_maker(kind, ZONE), types.Row(b=numpy.int64(1), a=2)
+    assert make({"s": row, "l": [row, {"b": 3, "a": 4}], "m": {"x": row}}) == ((2, 1), [(2, 1), (4, 3)], {"x": (2, 1)})
+    assert make(((2, 1), [None], None)) == ((2, 1), [None], None)
+    for value in (types.Row(b=1, c=2), {"a": 1}, {"a": 1, "b": 2, "c": 3}):
+        with pytest.raises(ValueError, match=r"column 's' is .*, but its fields must be \['a', 'b'\]"):
+            make((value, None, None))
 
 
 @pytest.mark.parametrize("has_tuples", [False, True])
