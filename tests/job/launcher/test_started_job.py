@@ -263,6 +263,27 @@ def test_outputs_come_while_the_job_runs_and_a_stop_works_off_what_was_pulled() 
     check_equal([*job.outputs()], [])
 
 
+def test_arguments_of_another_type_are_refused_by_name() -> None:
+    wrong: list[tuple[str, dict[str, Any], str]] = [
+        ("remove_workers", {"id": [1]}, r"id must be of type int, not \[1\] \(list\)"),
+        ("remove_workers", {"id": None}, "id must be of type int, not None"),
+        ("add_workers", {"count": "2"}, r"count must be of type int, not '2' \(str\)"),
+        ("add_workers", {"count": True}, "count must be of type int, not True"),
+        ("add_workers", {"balance": 1}, "balance must be of type bool, not 1"),
+        ("move_bins", {"balance": "load"}, "balance must be of type bool, not 'load'"),
+        ("move_bins", {"drain": [0]}, "drain must be of type int"),
+        ("move_bins", {"bins": [1, 2], "to": 1}, "bins must be of type str"),
+        ("move_bins", {"drain": 0, "gap": "1"}, "gap must be of type float"),
+        ("resume", {"gap": "1"}, "gap must be of type float"),
+        ("checkpoint", {"name": 3}, "name must be of type str"),
+        ("get", {"operator": 3, "key": "a"}, "operator must be of type str"),
+    ]
+    with megaflow.start(clicks_of, items=endless_clicks([])) as job:
+        for call, given, why in wrong:
+            with pytest.raises(UsageError, match=f"^{call}: {why}"):
+                getattr(job, call)(**given)
+
+
 def test_added_workers_get_their_share_of_the_bins_if_asked() -> None:
     pulled: list[Click] = []
     with megaflow.start(clicks_of, items=endless_clicks(pulled)) as job:

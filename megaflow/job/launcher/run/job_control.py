@@ -10,6 +10,7 @@ import json
 import time
 from binascii import a2b_base64
 from collections.abc import Callable
+from types import NoneType
 from typing import Any, Final, Self
 
 from megaflow.control.client import commands, move_request
@@ -25,6 +26,15 @@ from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 
 TIMEOUT_SECONDS: Final = 60.0  # for the job to answer, as with `megaflow control`
+
+
+def _check(call: str, kinds: tuple[type, ...], **given: Any) -> None:
+    """Raise UsageError for an argument of none of these types. A bool is no int."""
+    for name, value in given.items():
+        if type(value) not in kinds:
+            raise UsageError(
+                f"{call}: {name} must be of type {kinds[0].__name__}, not {value!r:.80} ({type(value).__name__})."
+            )
 
 
 class JobControl(abc.ABC):
@@ -66,6 +76,7 @@ class JobControl(abc.ABC):
         The key is None, a bool, a number, a str, or a tuple of these. Raises UsageError for other keys, and for a state
         with an instance of a class that this process has not imported.
         """
+        _check("get", (str,), operator=operator)
         try:
             text = json.dumps(key)
         except (TypeError, ValueError):
@@ -102,6 +113,11 @@ class JobControl(abc.ABC):
         `strategy` and `gap` (seconds) are those of `megaflow control move-bins`; `batch` applies to strategy "batched".
         Raises UsageError for other combinations.
         """
+        _check("move_bins", (bool,), balance=balance)
+        _check("move_bins", (int, NoneType), to=to, drain=drain, batch=batch)
+        _check("move_bins", (str, NoneType), bins=bins, map=map)
+        _check("move_bins", (str,), by=by, strategy=strategy)
+        _check("move_bins", (float, int), gap=gap)
         selection = Selection(bins, to, balance, drain, map, by, strategy, batch, gap)
         move_request.check_selection(selection)
         with self._conversation() as talk:
@@ -117,6 +133,7 @@ class JobControl(abc.ABC):
 
         `gap`: seconds between two steps; by default those of the interrupted command.
         """
+        _check("resume", (float, int, NoneType), gap=gap)
         with self._conversation() as talk:
             kept = commands.take_up_plan(talk)
             status = commands.ask_status(talk, loads=kept.strategy == HOTTEST_FIRST)
@@ -132,6 +149,8 @@ class JobControl(abc.ABC):
         bin, before it returns; if the job cannot move bins now, it raises before it starts any process. Raises
         MegaflowError with the reasons if some processes could not be added.
         """
+        _check("add_workers", (int,), count=count)
+        _check("add_workers", (bool,), balance=balance)
         if count < 1:
             raise UsageError(f"add_workers: count must be at least 1, not {count}.")
         with self._conversation() as talk:
@@ -148,6 +167,7 @@ class JobControl(abc.ABC):
 
     def remove_workers(self, id: int) -> RemovalReport:
         """Move all bins away from the process of this worker, then make it leave the job; return which workers left."""
+        _check("remove_workers", (int,), id=id)
         with self._conversation() as talk:
             commands.check_removal(talk, id)
             self._carry_out(talk, move_request.plan_removal(commands.ask_status(talk), id))
@@ -166,6 +186,7 @@ class JobControl(abc.ABC):
 
         Another job can start from a named checkpoint, until `megaflow state rm DIR NAME` removes it.
         """
+        _check("checkpoint", (str, NoneType), name=name)
         if name is not None:
             check_checkpoint_name(name)
         with self._conversation() as talk:
