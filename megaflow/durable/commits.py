@@ -188,7 +188,8 @@ class Commit:
     members: tuple[int, ...] = ()  # the workers of the job, including those without bins; empty: not known
     bound: int | None = None  # of event time in microseconds, the greatest of all partitions; None: nothing was seen
     columns: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] | None = None
-    """(CSV input, (column, type) of its values), sorted, see `csv_types`; None: not known, all values were str."""
+    """(Input, (column, type) of its values), sorted. CSV's columns are sorted, see `csv_types`, and those of rows in
+    order, see `kept_columns`. None: not known, and CSV's values were str. An input of rows may lack."""
     record: SegmentRef | None = None  # has Spark's record as of `spark`, if the checkpoint was given a name
     furthest: int | None = None  # microseconds, the greatest timestamp of all records; None: there was none, or unknown
     lineage: str = ""  # of the store, see `lineage`; "": an earlier version began it

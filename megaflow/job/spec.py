@@ -233,6 +233,7 @@ class Rehearsed:
     newer: tuple[tuple[str, str], ...] = ()  # (sink that has delivered more than the store knows, what the user reads)
     found: tuple[str, ...] = ()  # sinks whose deliveries are there
     rewindowed: tuple[str, ...] = ()  # operators whose windows an `upgrade` changes
+    converts: bool = False  # whether an `upgrade` converts the states of each operator
 
     @property
     def texts(self) -> list[str]:

@@ -65,7 +65,7 @@ def type_text(kind: Any) -> str:
         case "map":
             return f"map<{type_text(kind['keyType'])}, {type_text(kind['valueType'])}>"
         case "struct":
-            fields = ", ".join(f"{_quoted(field['name'])}: {type_text(field['type'])}" for field in kind["fields"])
+            fields = ", ".join(f"{quoted(field['name'])}: {type_text(field['type'])}" for field in kind["fields"])
             return f"struct<{fields}>"
     return str(kind["type"])  # of a library
 
@@ -81,10 +81,11 @@ def schema_text(schema: Any, argument: str = "schema") -> str:
         raise UsageError(
             f"{argument} must be a StructType, or name columns in SQL, as in 'word STRING, n LONG', not {schema!r:.80}."
         )
-    return ", ".join(f"{_quoted(name)} {type_text(kind)}" for name, kind in columns_of(schema.json()))
+    return ", ".join(f"{quoted(name)} {type_text(kind)}" for name, kind in columns_of(schema.json()))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return the name of a column as SQL has it."""
     return name if re.fullmatch(r"\w+", name) else "`" + name.replace("`", "``") + "`"
 
 

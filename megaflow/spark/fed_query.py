@@ -99,8 +99,12 @@ class FedQuery:
             self._python = frame.sparkSession.sparkContext.pythonExec
             if self.input is None:
                 return spark.only_lines(frame)
-            frame, self.packing = plain_rows(self.input, frame)
+            frame, self.packing = packed = plain_rows(self.input, frame)
+            if self.kept is not None and not self.is_over:
+                self.kept.opened(packed[1].schema)
             return frame
+        except MegaflowError:
+            raise
         except Exception as error:
             raise self.explain(error) from error
 

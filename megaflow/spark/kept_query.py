@@ -24,6 +24,9 @@
    again: what is not taken in is in the commit. Otherwise the store has none of its rows, so it is read again from its
    beginning, with its present content. Its QUERY ends with BATCH. So a stream cannot continue it: the stream's first
    batch has the same number, and the coordinator would answer it without taking it in.
+7. A commit has the columns of all inputs of rows that have a batch in it (`megaflow.rows.kept_columns`). A DataFrame is
+   compared with them before the job takes over the store. The columns of a source are known once Spark has opened it,
+   and are compared before its query starts. A batch DataFrame that is not read again is not compared.
 """
 
 import contextlib
@@ -37,6 +40,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from megaflow.durable.commits import BATCH, input_of, is_of_a_batch, query_of
@@ -44,7 +48,8 @@ from megaflow.durable.local_folder import LOCK, SPARK, sync_path
 from megaflow.errors import SourceError, StoreError, naming
 from megaflow.own_files import close_own, open_own
 from megaflow.quick_dataclass import dataclass
-from megaflow.spark.query_spec import RowFrames, is_a_batch, sources_of
+from megaflow.rows.kept_columns import KeptColumns, check_kept_columns, kept_columns
+from megaflow.spark.query_spec import RowFrames, SparkSpec, is_a_batch, sources_of
 
 POLL_SECONDS: Final = 0.1
 RESULTS: Final = "results"
@@ -69,12 +74,20 @@ class KeptQuery:
     is_over: bool = False  # it is of a batch DataFrame, and a commit has its batch
     way: Path = Path()  # the link to its record that Spark knows
     watermark: int | None = None  # of the commit, in microseconds
+    columns: KeptColumns | None = None  # of its rows: first those of the commit, then its own; None: not known
     _synced: set[tuple[str, int]] = field(default_factory=set)  # existing synced files: path, time of the last change
 
     @property
     def record(self) -> Path:
         """The folder of Spark's record."""
         return self.store / SPARK / self.name
+
+    def opened(self, schema: str) -> None:
+        """Compare its columns, of a schema as in `StructType.json`, with those of the commit. Raises StoreUnfit."""
+        now = kept_columns(schema)
+        if self.columns is not None:
+            check_kept_columns(input_of(self.name), self.columns, now)
+        self.columns = now
 
     def sync(self) -> None:
         """Wait until everything that Spark has written is on disk. Raises StoreError."""
@@ -111,6 +124,10 @@ class KeptFeed:
     lines: Any  # a SparkSpec, a streaming DataFrame, or a RowFrames
     queries: Mapping[str, KeptQuery]  # by input; "": lines
     folder: Path  # of the records
+
+    def columns(self) -> dict[str, KeptColumns]:
+        """Return the columns of each input of rows, if they are known."""
+        return {input: each.columns for input, each in self.queries.items() if each.columns is not None}
 
 
 def location_of(folder: Path) -> str:
@@ -222,19 +239,30 @@ def check_record(folder: Path, batch: int) -> None:
         )
 
 
+def check_frames(named: Iterable[tuple[str, int]], lines: Any, columns: Mapping[str, KeptColumns]) -> None:
+    """Raise StoreUnfit if a DataFrame of rows that is read on has other columns than the commit has for its input."""
+    read_on = {input_of(query) for query, _ in named if not is_of_a_batch(query)}
+    for input, source in sources_of(lines).items():
+        if input and input in read_on and input in columns and not isinstance(source, SparkSpec):
+            check_kept_columns(input, columns[input], kept_columns(source.schema.json()))
+
+
 def keep_queries(
-    store: str, named: Iterable[tuple[str, int]], lines: Any, watermark: int | None = None
+    store: str, named: Iterable[tuple[str, int]], lines: Any, watermark: int | None = None,
+    columns: Mapping[str, KeptColumns] = MappingProxyType({}),
 ) -> KeptFeed:  # fmt: skip
     """Return the queries that feed a job: those that resume, and new ones that no commit names. Raises StoreError.
 
-    `watermark`: that of the commit, in microseconds.
+    `watermark`: that of the commit, in microseconds. `columns`: with which those of inputs of rows are compared.
     """
     before = {input_of(query): query for query, _ in named}
     path = Path(os.path.abspath(store))
     queries = dict[str, KeptQuery]()
     for input, source in sources_of(lines).items():
         name = before.get(input) or query_of(input, BATCH if is_a_batch(source) else uuid.uuid4().hex)
-        queries[input] = KeptQuery(name, path, is_of_a_batch(name) and input in before, watermark=watermark)
+        known = columns.get(input) if input and input in before else None
+        is_over = is_of_a_batch(name) and input in before
+        queries[input] = KeptQuery(name, path, is_over, watermark=watermark, columns=known)
     recorded = [each for each in queries.values() if not is_of_a_batch(each.name)]
     folder = path / SPARK
     with naming(StoreError, f"Cannot write to {folder}"):

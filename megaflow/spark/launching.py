@@ -6,7 +6,7 @@ So a job without Spark loads none of these modules. The types of the names are i
 from megaflow.front_door import offer
 
 _NAMES = {
-    "megaflow.spark.kept_query": ("KeptFeed", "check_records", "keep_queries"),
+    "megaflow.spark.kept_query": ("KeptFeed", "check_frames", "check_records", "keep_queries"),
     "megaflow.spark.named_sources": ("register_sources",),
     "megaflow.spark.preflight": ("check_spark", "local_files", "would_read"),
     "megaflow.spark.query_spec": (

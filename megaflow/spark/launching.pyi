@@ -1,6 +1,7 @@
 """The types of the names that this module loads on first use."""
 
 from megaflow.spark.kept_query import KeptFeed as KeptFeed
+from megaflow.spark.kept_query import check_frames as check_frames
 from megaflow.spark.kept_query import check_records as check_records
 from megaflow.spark.kept_query import keep_queries as keep_queries
 from megaflow.spark.named_sources import register_sources as register_sources

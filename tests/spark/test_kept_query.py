@@ -19,12 +19,13 @@ import pytest
 
 from megaflow.control.client.conversation import Stopped
 from megaflow.durable.local_folder import LOCK, SPARK
-from megaflow.errors import SourceError, StoreError
+from megaflow.errors import SourceError, StoreError, StoreUnfit
 from megaflow.rows.ddl import parse_ddl, schema_json
 from megaflow.rows.packed_rows import times_of
 from megaflow.spark import fed_query
 from megaflow.spark.kept_query import (
     KeptQuery,
+    check_frames,
     check_records,
     end_holder,
     held_lock,
@@ -246,6 +247,39 @@ def test_rows_that_come_first_cannot_come_later(tmp_path: Path) -> None:
     check_records(str(tmp_path), (("orders-id", 0), ("before-batch", 0)), rows)
     check_records(str(tmp_path), (("before-batch", 0),), rows)
     check_records(str(tmp_path), (), rows)
+
+
+def of_columns(ddl: str, is_streaming: bool = True) -> Any:
+    schema = SimpleNamespace(json=lambda: schema_json(parse_ddl(ddl)))
+    return SimpleNamespace(isStreaming=is_streaming, schema=schema)
+
+
+def test_frames_that_are_read_on_have_the_columns_of_the_store(tmp_path: Path) -> None:
+    named = ("orders-id", 4), ("regions-batch", 0)
+    columns = {"orders": (("k", "long"),), "regions": (("k", "long"),), "new": (("k", "long"),)}
+    other = of_columns("k STRING")
+    frames = {"orders": of_columns("k LONG, v INT"), "regions": of_columns("k STRING", False), "new": other}
+    check_frames(named, RowFrames(frames), columns)
+    check_frames(named, RowFrames({**frames, "orders": other}), {})
+    check_frames(named, RowFrames({**frames, "orders": SPEC}), columns)
+    with pytest.raises(StoreUnfit, match="the rows 'orders'"):
+        check_frames(named, RowFrames({**frames, "orders": other}), columns)
+
+
+def test_a_query_has_the_columns_of_the_store_and_then_its_own(tmp_path: Path) -> None:
+    frames = RowFrames({"orders": STREAM, "new": STREAM, "regions": BATCH_FRAME})
+    named = ("orders-id", 4), ("regions-batch", 0)
+    columns = dict.fromkeys(("orders", "new", "regions"), (("k", "long"),))
+    feed = keep_queries(str(tmp_path), named, frames, columns=columns)
+    assert feed.columns() == {"orders": columns["orders"], "regions": columns["regions"]}, "the new one has no rows yet"
+    with pytest.raises(StoreUnfit, match="the rows 'orders'"):
+        feed.queries["orders"].opened(schema_json(parse_ddl("k STRING")))
+    for name in "orders", "new":
+        feed.queries[name].opened(schema_json(parse_ddl("k LONG, v INT")))
+    assert feed.columns() == {**dict.fromkeys(("orders", "new"), (("k", "long"), ("v", "integer"))),
+                              "regions": columns["regions"]}  # fmt: skip
+    lines = keep_queries(str(tmp_path), (("id", 3),), "lines", columns={"": (("k", "long"),)})
+    assert lines.columns() == {}, "those of its CSV are no columns of rows"
 
 
 def test_a_restored_record_is_not_missing(tmp_path: Path) -> None:

@@ -229,6 +229,13 @@ def test_what_spark_cannot_read_is_one_line(
     assert "\n" not in str(raised.value) and "Traceback" not in capfd.readouterr().err
 
 
+def test_an_error_of_a_frame_is_not_its_own_cause() -> None:
+    query = FedQuery("no frame", Contact(("host", 7), b""), "orders")
+    with pytest.raises(UsageError) as raised:
+        query.open(None)
+    assert raised.value.__cause__ is None, "the command looks for notes of all causes"
+
+
 @pytest.mark.slow
 def test_streams_without_an_end_are_read_until_the_job_stops(spark: Any, job: Job) -> None:
     inputs = NamedInputs(("numbers", "words"))

@@ -9,7 +9,7 @@ from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, OperatorCut, OutputLength
 from megaflow.durable.segments import SegmentRef, segment_name
 from megaflow.errors import ProtocolError
-from megaflow.job.launcher.store.commit_draft import CommitDraft
+from megaflow.job.launcher.store.commit_draft import CommitDraft, with_columns
 
 LEFT = (Split(3, "/x/a", 40, 100),)
 
@@ -89,3 +89,11 @@ def test_the_end_raises_the_watermark_to_what_it_has_closed() -> None:
         draft.end()
         draft.length = 9
         assert draft.commit(Commit(4, 0, 0, 1), (OutputLength("-", 9),), 1.0).commit.watermark == wanted
+
+def test_a_commit_has_the_columns_of_rows_that_it_has_batches_of() -> None:
+    columns = {"orders": (("k", "long"), ("v", "string")), "regions": (("k", "long"),)}
+    commit = Commit(4, 3, 7, 1, columns=())
+    assert with_columns(commit, columns) is commit
+    commit = replace(commit, spark=(("orders-0123abcd", 4),), columns=(("orders", (("old", "long"),)), ("z", ())))
+    assert with_columns(commit, columns).columns == (("orders", columns["orders"]), ("z", ()))
+    assert with_columns(commit, {}) is commit, "its lines have none"

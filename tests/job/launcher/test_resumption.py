@@ -4,20 +4,21 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from megaflow.control.messages import Split, SplitEnd
 from megaflow.durable.blocks import BlockKind, CutHeader, pack
-from megaflow.durable.commits import Commit, Fingerprint, OutputLength
+from megaflow.durable.commits import Commit, Fingerprint, OperatorCut, OutputLength
 from megaflow.durable.copying import copy_store, open_to_copy
 from megaflow.durable.incarnation import Standing, begin
 from megaflow.durable.local_folder import LOCK, open_for_a_job, open_to_look
 from megaflow.durable.query_record import keep_record
 from megaflow.durable.segments import SegmentRef, SegmentWriter, segment_name
 from megaflow.durable.store import Store
-from megaflow.errors import OutputError, StoreDamaged, StoreError, UsageError
+from megaflow.errors import OutputError, StoreDamaged, StoreError, StoreUnfit, UsageError
 from megaflow.job.formats.raw_file import print_of
 from megaflow.job.launcher.inputs.launcher_input import Resumption, find_input, find_rows
 from megaflow.job.launcher.outputs.output_specs import open_writer
@@ -45,13 +46,16 @@ class Bench:
         self.rehearsed: list[Rehearsal] = []
         self.newer: tuple[tuple[str, str], ...] = ()
         self.sources: tuple[str, ...] = ()  # of the program
+        self.converts = False  # whether the program converts all states
 
     def run(
-        self, output: str = "", app: str = "app.py", store: str = "store", lines: str = "", **more: Any
-    ) -> Resumption:
+        self, output: str = "", app: str = "app.py", store: str = "store", lines: str = "", rows: Any = None,
+        **more: Any,
+    ) -> Resumption:  # fmt: skip
         """Begin a job that is lost at once."""
         spec = JobSpec(AppFile(str(self.folder / app), "dataflow"), state=str(self.folder / store), **more)
-        job_input = input_of(LaunchOptions(spec, lines or str(self.lines)), self.reports.append)
+        given = None if rows else lines or str(self.lines)
+        job_input = input_of(LaunchOptions(spec, given, rows=rows), self.reports.append)
         with ExitStack() as stack:
             keeper = open_store(spec, job_input)
             stack.callback(keeper.close)
@@ -61,7 +65,7 @@ class Bench:
 
     def rehearse(self, task: Rehearsal) -> Rehearsed:
         self.rehearsed.append(task)
-        return Rehearsed(frozenset(self.sources), newer=self.newer)
+        return Rehearsed(frozenset(self.sources), newer=self.newer, converts=self.converts)
 
     def segment(self, checkpoint: int) -> SegmentRef:
         """Put a segment into the store, unless it is there; return its entry for a commit."""
@@ -294,6 +298,42 @@ def test_a_job_of_its_own_goes_on_with_spark_by_a_query_of_its_own(bench: Bench)
     assert os.listdir(forked.record / "offsets") == ["0"]
     again = query_of(bench.run("none", store="new", origin=(str(store), "nightly"), lines=lines))
     assert again.record == forked.record
+
+
+def rows_of(kind: str) -> dict[str, Any]:
+    """Return a stream of rows with one column."""
+    field = SimpleNamespace(name="k", dataType=SimpleNamespace(jsonValue=lambda: kind))
+    schema = SimpleNamespace(fields=[field], json=lambda: f'{{"fields": [{{"name": "k", "type": "{kind}"}}]}}')
+    return {"orders": SimpleNamespace(isStreaming=True, schema=schema)}
+
+
+def test_rows_of_other_columns_are_refused_and_nothing_changes(bench: Bench) -> None:
+    def columns(kind: str, **more: Any) -> object:
+        feed = bench.run("none", rows=rows_of(kind), **more).job_input.spark
+        assert isinstance(feed, KeptFeed)
+        return feed.columns()
+
+    store = bench.folder / "store"
+    assert columns("long") == {}
+    [record] = (store / "spark").glob("orders-*")
+    folder = open_for_a_job(store)
+    (record / "offsets").mkdir()
+    (record / "offsets" / "0").touch()
+    commit = Commit(
+        1, 3, 41, 1, app="app.py:dataflow", spark=((record.name, 0),), operators=(OperatorCut("count", "", (None,)),),
+        columns=(("orders", (("k", "long"),)),),
+    )  # fmt: skip
+    begin(Store(folder), "app.py:dataflow").commit(keep_record(Store(folder), str(store), commit), ["nightly"])
+    folder.close_folder()
+    before, fork = contents(store), {"store": "new", "origin": (str(store), "nightly")}
+    for more in {}, fork:
+        with pytest.raises(StoreUnfit, match=r"rows 'orders', whose column 1 was 'k' of type long, but now .* string"):
+            columns("string", **more)
+    assert contents(store) == before and not contents(bench.folder / "new")
+    for more in {}, fork:
+        assert columns("long", **more) == {"orders": (("k", "long"),)}
+    bench.converts = True
+    assert columns("string") == {}, "they are not compared"
 
 
 def test_a_job_of_its_own_appends_to_what_its_output_has(bench: Bench) -> None:

@@ -11,10 +11,11 @@ from itertools import chain
 
 from megaflow.control.checkpoint_messages import CheckpointBegun, CheckpointReady, CutWritten, TokensAt
 from megaflow.control.messages import Split, SplitEnd
-from megaflow.durable.commits import Commit, OperatorCut, OutputLength, needed
+from megaflow.durable.commits import Commit, OperatorCut, OutputLength, input_of, needed
 from megaflow.durable.lineage import after_deliveries
 from megaflow.errors import ProtocolError
 from megaflow.quick_dataclass import dataclass
+from megaflow.rows.kept_columns import KeptColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,12 @@ class CommitDraft:
 def without_tokens(latest: Commit) -> Commit:
     """Return a commit once all of its tokens are committed."""
     return after_deliveries(replace(latest, tokens=()), latest, dict(latest.delivered))
+
+
+def with_columns(commit: Commit, columns: Mapping[str, KeptColumns]) -> Commit:
+    """Return a commit with the columns of rows, by input, for those inputs that have a batch in it."""
+    of_rows = {input: columns[input] for query, _ in commit.spark if (input := input_of(query)) in columns}
+    return replace(commit, columns=tuple(sorted((dict(commit.columns or ()) | of_rows).items()))) if of_rows else commit
 
 
 def merged(whole: Iterable[Iterable[tuple[str, tuple[int, ...]]]]) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -7,7 +7,8 @@ The steps have this order, so a refusal has changed nothing, and the next start 
     with the places of sinks (`megaflow.durable.lineage`). Before the first checkpoint, that is all, because the store
     may be an older copy. If no sink has delivered, there is none if the program's files and arguments are those of the
     checkpoint and no state is renamed or dropped. A rehearsal also shows whether a job that had ended now has a source
-    to read. If the job is not over, all segments from which it resumes are read, and compared with their checksums.
+    to read. A DataFrame's columns are compared (`megaflow.rows.kept_columns`). If the job is not over, all segments
+    from which it resumes are read, and compared with their checksums.
  3. The outputs are opened and locked, and their lengths and last bytes are compared. This is the last check, because
     with `take_over` it may end another launcher (`spark_results`).
  4. A commit of a new incarnation takes over the store. From here on no other launcher can commit.
@@ -56,6 +57,7 @@ from megaflow.job.launcher.store.store_keeper import StoreKeeper
 from megaflow.job.program_code import code_now, difference
 from megaflow.job.spec import AppFile, JobSpec, Rehearsal, Rehearsed
 from megaflow.python_executable import marked_environment
+from megaflow.rows.kept_columns import KeptColumns
 from megaflow.spark import launching as spark
 
 MEGABYTE: Final = 1e6
@@ -157,8 +159,8 @@ def rehearse_in_a_process(task: Rehearsal) -> Rehearsed:
             raise PeerFailed(text)
         case answer:
             given_up, newer = (tuple(map(tuple, answer[each])) for each in ("given up", "newer"))
-            names = (tuple(answer[each]) for each in ("found", "rewindowed"))
-            return Rehearsed(frozenset(answer["sources"]), given_up, newer, *names)
+            there, windows = (tuple(answer[each]) for each in ("found", "rewindowed"))
+            return Rehearsed(frozenset(answer["sources"]), given_up, newer, there, windows, answer["converts"])
 
 
 def check_kind(found: Commit, job_input: JobInput, whose: str) -> None:
@@ -211,6 +213,18 @@ def rehearsal_of(
     return Rehearsal(spec, part, has_lines, job_input.names, tuple(filter(None, writer.parts)), opened)
 
 
+def checked_columns(found: Commit | None, rehearsed: Rehearsed, job_input: JobInput) -> dict[str, KeptColumns]:
+    """Return the columns that inputs of rows must still have: none if each operator's states are converted.
+
+    Raises StoreUnfit if a DataFrame has others.
+    """
+    if found is None or job_input.spark is None or rehearsed.converts or not found.operators:
+        return {}
+    columns = dict(found.columns or ())
+    spark.check_frames(found.spark, job_input.spark, columns)
+    return columns
+
+
 def may_have_delivered(found: Commit | None) -> bool:
     """Tell whether sinks of a store, or of a newer copy, may have delivered something."""
     return found is not None and bool(found.delivered or (found.lineage and not found.checkpoint))
@@ -248,14 +262,14 @@ def resume(
         renews = renews or bool(rehearsed.newer)
         for text in rehearsed.texts:
             report(text)
+    columns = checked_columns(found, rehearsed, job_input)
     if not is_over:  # otherwise nothing of it is read
         keeper.check_whole()
     length = writer.hold(spec.take_over)
     if found is not None and keeper.origin is None:
         compare_lengths(found.outputs, writer.lengths(length))
         writer.check_content(found.outputs)
-    fleeting = [each.name for each in writer.parts.values() if not each.is_kept]
-    for name in fleeting:
+    for name in (fleeting := [each.name for each in writer.parts.values() if not each.is_kept]):
         report(
             f"the output goes to {name}, which cannot be truncated: after a crash, the records since the last "
             "checkpoint are written again"
@@ -263,8 +277,8 @@ def resume(
     settled = (*spec.accept_rows, *(sink for sink, _ in rehearsed.newer))
     begun = keeper.begin(writer.lengths(length), renews, settled)
     if job_input.spark is not None:
-        kept = spark.keep_queries(keeper.path, begun.spark, job_input.spark, begun.watermark)
-        job_input = replace(job_input, spark=kept)
+        kept = spark.keep_queries(keeper.path, begun.spark, job_input.spark, begun.watermark, columns)
+        keeper.columns, job_input = kept.columns, replace(job_input, spark=kept)
     number, run = begun.number if begun.checkpoint else None, begun.incarnation
     part = replace(part, incarnation=run, commit=number, is_changed=other is not None, run=run,
                    standing=standing_of(begun, spec.accept_rows, rehearsed.found),
@@ -320,9 +334,10 @@ def go_on(
     is_changed = part.is_changed and latest.checkpoint == since  # a later checkpoint has the program's own names
     job_input = replace(before.job_input, splits=keeper.input.to_read)
     if job_input.spark is not None and isinstance(job_input.spark, spark.KeptFeed):
-        lines = job_input.spark.lines
+        lines, columns = job_input.spark.lines, job_input.spark.columns()
         spark.check_records(keeper.path, latest.spark, lines)
-        job_input = replace(job_input, spark=spark.keep_queries(keeper.path, latest.spark, lines, latest.watermark))
+        feed = spark.keep_queries(keeper.path, latest.spark, lines, latest.watermark, columns)
+        keeper.columns, job_input = feed.columns, replace(job_input, spark=feed)
     owners = OwnersBefore(table, places)
     return Resumption(
         job_input,

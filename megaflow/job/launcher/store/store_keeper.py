@@ -19,7 +19,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias
@@ -38,9 +38,10 @@ from megaflow.durable.relocation import relocate
 from megaflow.durable.store import Store
 from megaflow.errors import CommitInDoubt, StoreError, naming
 from megaflow.job.launcher.outputs.several_outputs import compare_outputs
-from megaflow.job.launcher.store.commit_draft import ToCommit
+from megaflow.job.launcher.store.commit_draft import ToCommit, with_columns
 from megaflow.job.launcher.store.input_positions import InputPositions
 from megaflow.quick_dataclass import dataclass
+from megaflow.rows.kept_columns import KeptColumns
 
 DOUBT_SECONDS: Final = 1.0  # between two attempts to find the outcome
 DOUBT_SECONDS_MAX: Final = 600.0  # then the job ends
@@ -90,6 +91,7 @@ class StoreKeeper:
         self._thread = threading.Thread(target=self._run, name="megaflow-store", daemon=True)
         self._incarnation: Incarnation  # from `begin` on
         self.input = InputPositions(())  # set before `start`
+        self.columns: Callable[[], Mapping[str, KeptColumns]] = dict  # of inputs of rows; set before `start`
         self.origin = origin  # the store begins with it, if no job has begun with the store
         with contextlib.ExitStack() as opened:
             opened.callback(self._folder.close_folder)
@@ -271,7 +273,7 @@ class StoreKeeper:
         if self._doubtful is None:
             try:
                 left = commit.splits if task.left is None else self.input.remainders(task.left, task.read)
-                commit = replace(commit, splits=left)
+                commit = with_columns(replace(commit, splits=left), self.columns())
                 commit = keep_record(self._store, self.path, commit) if free else commit
                 check_arrived(self._store, self.path, commit, self.latest)
             except OSError as error:

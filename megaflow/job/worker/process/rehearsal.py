@@ -78,7 +78,7 @@ def rehearse(task: Rehearsal, app: App | None = None, store: Store | None = None
         return PeerFailed("The dataflow function must not step its worker. Leave that to megaflow.")
     except BaseException as error:
         return PeerFailed(format_user_traceback(error, task.job.debug))
-    return Rehearsed(sources, kept.given_up(), newer, there, kept.rewindowed())
+    return Rehearsed(sources, kept.given_up(), newer, there, kept.rewindowed(), kept.converts())
 
 
 def main() -> None:
@@ -96,9 +96,9 @@ def main() -> None:
             found: dict[str, object] = {"refused": str(error)}
         case MegaflowError() as error:
             found = {"failed": str(error)}
-        case Rehearsed(sources, given_up, newer, there, windows):
+        case Rehearsed(sources, given_up, newer, there, windows, converts):
             found = {"sources": sorted(sources), "given up": given_up, "newer": newer, "found": there,
-                     "rewindowed": windows}  # fmt: skip
+                     "rewindowed": windows, "converts": converts}  # fmt: skip
     with open(answer, "w") as pipe:
         json.dump(found, pipe)
     os._exit(0)  # even if threads of the program still run

@@ -21,7 +21,7 @@ from megaflow.control.coordinator.base.job_state import Durable
 from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.control.wording import KEYS_FORGOTTEN, PARTIAL_LEFT_OUT
 from megaflow.durable.blocks import Block
-from megaflow.durable.commits import Commit, Fingerprint, SinkToken
+from megaflow.durable.commits import Commit, Fingerprint, OperatorCut, SinkToken
 from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.key_kinds import KeyKinds
 from megaflow.durable.lineage import after_deliveries, last_deliveries, standing_of
@@ -225,12 +225,23 @@ class StateBackend:
         descriptors = () if self._commit is None else self._durability.descriptors.values()
         return tuple(each.name for each in descriptors if self._recovery.has_other_windows(each))
 
+    def converts(self) -> bool:
+        """Return whether an `upgrade` converts the states of each operator that the program keeps of the commit."""
+        assert self._commit is not None, "a new store needs no rehearsal"
+        return self._are_converted(self._inherited(self._commit))
+
+    def _inherited(self, commit: Commit) -> dict[str, OperatorCut]:
+        return inherited(commit, self._durability.descriptors.values(), self._part.renamed, self._part.dropped)
+
+    def _are_converted(self, found: Mapping[str, OperatorCut]) -> bool:
+        descriptors = self._durability.descriptors
+        return all(cut.version != descriptors[name].terms.version for name, cut in found.items())
+
     def _is_to_be_whole(self, commit: Commit) -> bool:
         self._check_sinks()
         descriptors = self._durability.descriptors.values()
-        found = inherited(commit, descriptors, self._part.renamed, self._part.dropped)
-        versions = {descriptor.name: descriptor.terms.version for descriptor in descriptors}
-        if any(cut.version == versions[name] for name, cut in found.items()):
+        found = self._inherited(commit)
+        if not self._are_converted(found):
             check_columns(self._columns, commit.columns)
         is_same = len(found) == len(commit.operators) == len(descriptors)  # none is gone, and none is new
         return not is_same or any(map(self._recovery.changes, descriptors))
