@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from megaflow.errors import LimitReached
+from megaflow.errors import LimitReached, OutputError, StateKept, StoreError
 
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 NO_THREAD: Final = "can't start new thread"
 NO_TEMPORARY: Final = "No usable temporary directory"  # begins Python's text, and its list of those that it has tried
 FILES_SUGGESTED: Final = 1024
@@ -91,3 +92,15 @@ def telling_limits() -> Iterator[None]:
         if text := limit_text(error):
             raise LimitReached(text) from error
         raise
+
+
+@contextmanager
+def telling_full_disks(state: str | None) -> Iterator[None]:
+    """Raise StateKept if a job with a store cannot start because a disk is full: a supervisor has to try again."""
+    try:
+        yield
+    except (StoreError, OutputError) as error:
+        if state is None or not isinstance(error.__cause__, OSError) or error.__cause__.errno not in FULL:
+            raise
+        text = f"{str(error).rstrip('.')}; the job did not start: free some room, then run the same command again"
+        raise StateKept(text) from error

@@ -3,13 +3,17 @@
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.processes import STATUS_SECONDS, Run, wait_until
+from tests.cluster.processes import ROOT, STATUS_SECONDS, Ended, Process, Run, wait_until
 from tests.cluster.test_durable import Counted, end
+from tests.results import check_equal
+from tests.words import says
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -130,21 +134,22 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def fill(ballast: Path) -> None:
+    """Let this file take all the room of its disk."""
+    with ballast.open("ab", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            pass
+
+
 def test_a_disk_that_is_full_for_a_while_costs_nothing_but_checkpoints(counted: Counted, small_disk: Path) -> None:
     counted.store = small_disk / "store"
     ballast = small_disk / "ballast"
-
-    def fill() -> None:
-        with ballast.open("ab", buffering=0) as file:
-            try:
-                while file.write(bytes(4096)):
-                    pass
-            except OSError:
-                pass
-
     run = counted.run("--processes", "2", rate=SLOWLY)
     counted.await_more()
-    await_failing(run, fill)
+    await_failing(run, partial(fill, ballast))
     ballast.unlink()
     await_kept(run)
     run.process.kill()
@@ -152,6 +157,27 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing_but_checkpoints(counted: 
     assert warnings(run) and all("No space left on device" in each for each in warnings(run)), run.said
     end(counted.run("--processes", "2"), 0)
     counted.check()
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["resumed", "new"])
+def test_start_on_a_full_disk_is_worth_another_try(small_disk: Path, tmp_path: Path, is_new: bool) -> None:
+    store, words, ballast = small_disk / "store", tmp_path / "words", small_disk / "ballast"
+    words.mkdir()
+
+    def count(name: str) -> Ended:
+        (words / name).write_text("a b\n")
+        command = ["run", str(ROOT / "apps" / "wordcount.py"), "--lines", str(words), "--state", str(store)]
+        return Process([sys.executable, "-m", "megaflow", *command, "--output", f"jsonl:{tmp_path / 'out'}"]).end()
+
+    if not is_new:
+        assert count("1.txt").code == 0
+    fill(ballast)
+    refused = count("2.txt")
+    assert refused.code == 75 and says(refused.errors, "No space left on device", "did not start"), refused.errors
+    ballast.unlink()
+    ended = count("2.txt")
+    assert ended.code == 0, ended.errors
+    check_equal((tmp_path / "out").read_text().count("\n"), 2 if is_new else 4, ended.errors)
 
 
 def test_a_disk_that_fails_to_sync_or_is_read_only_for_a_while_costs_nothing_but_checkpoints(

@@ -57,7 +57,7 @@ from megaflow.job.launcher.run.process_starter import ProcessStarter, check_crow
 from megaflow.job.launcher.run.published_job import published, replaced_by
 from megaflow.job.launcher.run.run_summary import RunSummary
 from megaflow.job.launcher.run.supervision import Supervision, is_loss
-from megaflow.job.limits import telling_limits
+from megaflow.job.limits import telling_full_disks, telling_limits
 from megaflow.job.memory_limit import size_text
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import JobSpec, gc_threshold
@@ -129,9 +129,9 @@ def launch(
         children = stack.enter_context(Children(place, spec.state is not None))
         keeper = None
         if spec.state is not None:
-            keeper = stack.enter_context(closing(store.open_store(spec, job_input), received))
+            keeper = stack.enter_context(closing(open_store(spec, job_input), received))
             open_output = open_output if keeper.is_new else options.resume_output or open_output
-        with received.interruptible():
+        with received.interruptible(), telling_full_disks(spec.state):
             output, begun = begin_writing(writer := open_output(), keeper, spec, job_input, report)
             stack.enter_context(closing(output, received))
         served = writer.served(secret.encode(), output.fail)
@@ -275,6 +275,12 @@ def open_place(
         return LocalProvisioner(spec.listen, spec.processes, spec.state is not None)
     files = [split.path for split in job_input.splits]
     return processes.SparkProvisioner(spec, secret, job_input.spark is not None or spec.results, files, report)
+
+
+def open_store(spec: JobSpec, job_input: JobInput) -> store.StoreKeeper:
+    """Open the store of a job as `store.open_store` does. Raises StateKept if its disk is full."""
+    with telling_full_disks(spec.state):
+        return store.open_store(spec, job_input)
 
 
 def tell_kept(error: BaseException, keeper: store.StoreKeeper, parts: JobParts) -> None:
