@@ -116,7 +116,12 @@ def test_the_unit_restarts_a_lost_job_and_no_failed_one(systemd: Systemd) -> Non
     systemd.write("broken.txt", b"\xff\n")
     ended = run.end()
     assert ended.code == 1 and not systemd.restarts(1), ended.errors
-    assert not systemd.restarts(143)
+    (systemd.words / "broken.txt").unlink()
+    run = systemd.start()
+    run.send_signal(signal.SIGINT)
+    ended = run.end()
+    assert ended.code == 130 and not systemd.restarts(130), ended.errors
+    assert not systemd.restarts(129) and not systemd.restarts(143)
 
 
 def test_the_page_shows_the_unit() -> None:
