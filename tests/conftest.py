@@ -6,6 +6,7 @@ runs without fusion. Processes that a test starts inherit the choice.
 
 import gc
 import os
+import shutil
 import signal
 import sys
 from collections import Counter
@@ -35,6 +36,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell started this in
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup did; some tests close a terminal
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+NEEDS_JAVA = pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one")
+SLOW_SPARK = pytest.mark.timeout(2700)  # Java starts up to seven times on two cores, of a busy machine
 QUICK = ("timely/", "simulation/")  # folders whose cases run twice
 
 
@@ -72,13 +75,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the pages of the documentation first. At the end, the other test processes would have to wait for them.
 
-    A test of many seeds is slow, apart from the first and every fifth of them.
+    A test of many seeds is slow, apart from the first and every fifth of them. Tests of Spark need Java.
     """
     items.sort(key=lambda item: not item.nodeid.startswith("tests/test_docs.py"))
     for item in items:
         values = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         if isinstance(seed := values.get("seed"), int) and seed % 5:
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("spark"):
+            item.add_marker(NEEDS_JAVA)
+            if item.get_closest_marker("slow"):
+                item.add_marker(SLOW_SPARK)
     rotation = config.getoption("rotation")
     if rotation is not None:
         rotating = {item.nodeid for item in items if item.nodeid.startswith(PLACES) and "slow" in item.keywords}

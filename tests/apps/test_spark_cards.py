@@ -1,7 +1,6 @@
 """Statements of cards through Spark: the app's processor by Spark's tester, and the whole app on both engines."""
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -47,9 +46,7 @@ def test_folders_that_do_not_belong_together_are_refused(tmp_path: Path, name: s
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(2700)
 @pytest.mark.parametrize("engine", ["megaflow", "spark"])
-@pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one")
 def test_the_statements_of_both_engines_are_those_of_a_batch(tmp_path: Path, engine: str) -> None:
     pytest.importorskip("pyarrow")
     pytest.importorskip("google.protobuf", reason="Spark needs protobuf for transformWithState")

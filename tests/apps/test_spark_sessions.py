@@ -1,7 +1,6 @@
 """Sessions through Spark: the app's fold in plain Python, and the whole app on this machine."""
 
 import os
-import shutil
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -47,7 +46,6 @@ def test_folders_that_do_not_belong_together_are_refused(tmp_path: Path) -> None
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one")
 def test_the_sessions_of_the_app_are_those_of_spark(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}

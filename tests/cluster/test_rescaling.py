@@ -280,7 +280,6 @@ def test_a_stopped_member_stalls_the_job_and_breaks_nothing(job: Callable[..., J
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(2700)
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_spark_stages_its_lines_with_whoever_is_there(start: Callable[..., Run], tmp_path: Path) -> None:
     folder, out = tmp_path / "books", tmp_path / "out.jsonl"

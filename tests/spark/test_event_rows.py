@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,11 +16,7 @@ from megaflow.errors import PeerFailed
 from tests.results import check_equal
 from tests.spark.test_spark_source import wait_until, write
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning"),
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning")]
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SCHEMA = "key STRING, at TIMESTAMP, n LONG"

@@ -1,7 +1,6 @@
 """A program that starts a job fed by Spark, and a fork of it that lives longer."""
 
 import os
-import shutil
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -12,11 +11,7 @@ import pytest
 from tests.cluster.processes import Process, records_of, spark_environment, wait_until
 from tests.results import check_equal
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PROGRAM = """
 import os, subprocess, sys

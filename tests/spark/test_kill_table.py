@@ -5,7 +5,6 @@ Only `make test-spark` and `make soak` run these cases: each starts a session an
 
 import os
 import re
-import shutil
 import signal
 import time
 from collections import Counter
@@ -20,13 +19,7 @@ from tests.spark.standalone import Standalone, standalone
 from tests.spark.test_spark_crashes import victims
 from tests.spark.test_workers_on_executors import WAIT_SECONDS, check
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.faults,
-    pytest.mark.timeout(2700),
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.faults]
 
 GONE_SECONDS = 30.0  # 5 are promised; the machine may be busy
 CUT_SECONDS = 35.0  # until a kernel gives up a machine that does not answer

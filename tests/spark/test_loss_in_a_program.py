@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -11,12 +10,7 @@ import pytest
 from tests.cluster.processes import Process, spark_environment
 from tests.results import comparing
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(2700),
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SECONDS = 600.0
 PROGRAM = """

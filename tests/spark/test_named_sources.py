@@ -1,7 +1,6 @@
 """Data sources that a session finds by name, on a real Spark: the states of a store, the results of a job."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,7 @@ from tests.durable.kept_histories import words
 from tests.results import check_equal
 from tests.spark.test_stateful import ORDERS, TOTALS, WAIT_SECONDS, add, make_orders, written
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(2700),  # Java starts, on a busy machine
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def states_of(spark: Any, path: Path, **options: str) -> Any:

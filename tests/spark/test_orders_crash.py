@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,13 +15,7 @@ from tests.spark.standalone import Standalone
 from tests.spark.test_spark_submit import SUBMIT, check_totals, make_orders
 from tests.spark.test_workers_on_executors import WAIT_SECONDS
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.faults,
-    pytest.mark.timeout(2700),  # six Java processes start on two cores
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.faults]
 
 PROGRAM = """
 import sys

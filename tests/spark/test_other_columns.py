@@ -1,7 +1,6 @@
 """A job with a store refuses rows of other columns, wherever they come from, and changes nothing, on a real Spark."""
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,7 @@ from megaflow.spark.query_spec import RowFrames
 from tests.cluster.processes import wait_until
 from tests.results import check_equal
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = pytest.mark.spark
 
 WAIT_SECONDS = 300.0
 FIRST = "k LONG, v STRING"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import sys
 import time
@@ -29,12 +28,7 @@ from tests.spark.test_processors_on_spark import (
 from tests.spark.test_stateful import written
 from tests.words import says
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(2700),  # Java starts several times, on a busy machine
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 # Timers of Restless. The watermark rises with each batch, so a timer that a timer sets too late fires in the next one.
 DUE = [[("a", 10, 5000), ("b", 15, 4000)], [("a", 5000, 6000)], [("b", 1, 7000)], [("c", 3, 9000)], [("d", 9, 60_000)]]

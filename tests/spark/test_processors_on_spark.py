@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,12 +13,7 @@ from megaflow.rows.ddl import parse_ddl, schema_json
 from tests.cluster.processes import wait_until
 from tests.results import check_equal
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(2700),  # Java starts several times, on a busy machine
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WAIT_SECONDS = 400.0
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"

@@ -28,12 +28,7 @@ from tests.results import check_equal
 from tests.spark.test_spark_crashes import victims
 from tests.words import says
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(2700),  # Java starts several times, on a busy machine
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WAIT_SECONDS = 500.0
 LINES = 3000

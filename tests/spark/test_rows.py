@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import socket
 import sys
 import threading
@@ -27,11 +26,7 @@ from tests.spark.test_spark_source import Feed, Job, job, wait_until, want
 
 __all__ = ["job"]  # a fixture
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning"),
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning")]
 
 SCHEMA = (
     "id LONG, small SHORT, ratio DOUBLE, half FLOAT, ok BOOLEAN, name STRING, raw BINARY, amount DECIMAL(10,2), "

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import sys
 from collections import Counter
@@ -19,12 +18,7 @@ from tests.cluster.processes import Process, spark_environment, wait_until
 from tests.results import check_equal, comparing
 from tests.spark.test_stateful import written
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(2700),  # Java starts several times, on a busy machine
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WAIT_SECONDS = 800.0
 ROWS = 300  # of a file

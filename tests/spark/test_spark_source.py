@@ -4,7 +4,6 @@ The job is a stand-in: a real port with the staging of two workers behind it, an
 """
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -35,11 +34,7 @@ from megaflow.timely.communication.tcp_fabric import TcpFabric
 from tests.results import check_equal
 from tests.words import says
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning"),
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning")]
 
 SECRET = b"known to the test only"
 WAIT_SECONDS = 360

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -17,12 +16,7 @@ from tests.results import check_equal, comparing
 from tests.spark.test_workers_on_executors import environment
 from tests.test_floor_plan import ROOT
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(2700),  # as many Java processes start as there are simulated machines
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SECONDS = 600.0
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,12 +15,7 @@ from tests.spark.test_spark_crashes import Fed
 from tests.spark.test_workers_on_executors import WAIT_SECONDS
 from tests.words import says
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(2700),  # five Java processes start on two cores
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 class FedOnExecutors(Fed):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,12 +16,7 @@ from tests.results import check_equal, comparing
 from tests.spark.test_stateful import WAIT_SECONDS, written
 from tests.spark.test_stateful_timers import DELAY, GAP, Sessions, clicks_of, in_batch, in_micros
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(2700),  # Java starts several times, on a busy machine
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 CLICKS = "user STRING, at TIMESTAMP"
 SESSIONS = "user STRING, first TIMESTAMP, last TIMESTAMP, clicks LONG"

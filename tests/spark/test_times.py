@@ -3,7 +3,6 @@
 The processes of the job have another time zone than the session.
 """
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,7 @@ from tests.cluster.processes import Run, wait_until
 from tests.results import check_equal
 from tests.spark.test_spark_source import want
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(2700),  # Java starts several times, on a busy machine
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WAIT_SECONDS = 800.0
 BERLIN, ELSEWHERE = "Europe/Berlin", "Asia/Tokyo"

@@ -20,12 +20,7 @@ from tests.other_pythons import NEWEST, OLDEST, candidates, runs
 from tests.results import check_equal
 from tests.spark.test_spark_crashes import children_of, command_of, victims
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(2700),  # a cluster of three Java processes starts, with a program on it
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 CLUSTER = ("--on", "spark:local-cluster[2,2,1024]", "--conf", "spark.executor.memory=900m", "--start-timeout", "400")
 WAIT_SECONDS = 4 * STATUS_SECONDS

@@ -353,7 +353,7 @@ class Loop:
         self._checkpoints.settle()
 
     def _check_feed(self) -> None:
-        """Raise the feed's error, unless a stopped job is ending: it needs the feed no more.
+        """Raise the feed's error, unless the job is stopped and ends, as it no longer reads it.
 
         Workers close their connections as they end, and the signal of the stop may also have ended Spark's Java.
         """
