@@ -1,6 +1,6 @@
 """The number of examples of property tests: `make test` tries a fifth, the other runs of the fast suite try all.
 
-The other runs are those on the newest Python and with the newest and oldest dependencies, all part of `.ci/run`.
+The other runs are those on the newest Python and with the newest and oldest dependencies (`make test-newest`).
 """
 
 from hypothesis import settings

@@ -87,7 +87,10 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Process]]:
         yield starting
 
 
-@pytest.mark.parametrize("kind", ["fork", "fork pool", "executor", "forkserver pool", "subprocess"])
+OTHERS = ("fork pool", "executor", "forkserver pool", "subprocess")
+
+
+@pytest.mark.parametrize("kind", ["fork", *(pytest.param(each, marks=pytest.mark.slow) for each in OTHERS)])
 def test_stopped_job_starts_again_though_forks_live(begin: Callable[..., Process], tmp_path: Path, kind: str) -> None:
     service = begin(kind)
     service.await_line("stopped twice")

@@ -139,7 +139,8 @@ class Machines:
 
 
 @pytest.mark.parametrize("there, why", [
-    (None, "is not there"), ("a", "has 1 bytes here"),
+    (None, "is not there"),
+    pytest.param("a", "has 1 bytes here", marks=pytest.mark.slow),
     pytest.param("other\n" * 9, "it has other bytes", marks=pytest.mark.slow),
     pytest.param("a\nb\n", "its inode is", marks=pytest.mark.slow),
 ])  # fmt: skip
@@ -175,6 +176,7 @@ def test_a_process_that_sees_the_same_files_joins(start: Callable[..., Run], tmp
     check_equal(output.split(), ["a", "b"], said)
 
 
+@pytest.mark.slow
 def test_a_process_without_the_rest_of_a_file_may_not_join(start: Callable[..., Run], tmp_path: Path) -> None:
     machines = Machines(start, tmp_path, WORDS, a="a\n" * 30)
     job = machines.run("--lines", "/proc/self/cwd/in", "--rate", "2")
@@ -274,7 +276,7 @@ class Locked(Machines):
         return job
 
 
-@pytest.mark.parametrize("how", ["stop", "interrupt"])
+@pytest.mark.parametrize("how", ["stop", pytest.param("interrupt", marks=pytest.mark.slow)])
 def test_stop_with_an_unread_followed_file_fails(
     start: Callable[..., Run], tmp_path: Path, how: str
 ) -> None:
@@ -304,6 +306,7 @@ def test_a_followed_file_that_can_be_opened_at_last_is_read(start: Callable[...,
     check_equal(sorted(output.split()), ["one", "three", "two"], said)
 
 
+@pytest.mark.slow
 def test_stop_that_keeps_the_position_of_a_file_succeeds(start: Callable[..., Run], tmp_path: Path) -> None:
     machines = Locked(start, tmp_path, WORDS, a="one\ntwo\n", b="three\n")
     words = "--state", str(tmp_path / "kept"), "--output", f"jsonl:{tmp_path}/out"
@@ -420,7 +423,7 @@ def own_volume(tmp_path: Path) -> Iterator[list[str]]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("how", ["new", "empty", pytest.param("moved", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["new", *(pytest.param(each, marks=pytest.mark.slow) for each in ("empty", "moved"))])
 def test_files_are_not_taken_for_others_of_their_inodes(
     start: Callable[..., Run], tmp_path: Path, own_volume: list[str], how: str
 ) -> None:

@@ -34,9 +34,10 @@ def test_a_resumed_job_reads_on_with_a_larger_limit(start: Callable[..., Run], t
     check_equal([json.loads(line)["record"] for line in out.read_text().splitlines()], [1] * 1000 + [LONG, 2], said)
 
 
-@pytest.mark.parametrize(
-    ("program", "text"), [(SIZES, "x" * LONG), (FIELDS, 'k\n"' + "x\n" * (LONG // 2) + '"')], ids=["lines", "csv"]
-)
+@pytest.mark.parametrize(("program", "text"), [
+    pytest.param(SIZES, "x" * LONG, id="lines"),
+    pytest.param(FIELDS, 'k\n"' + "x\n" * (LONG // 2) + '"', id="csv", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_standard_input_has_the_same_limit(start: Callable[..., Run], tmp_path: Path, program: str, text: str) -> None:
     app, lines = tmp_path / "app.py", tmp_path / "lines.txt"
     app.write_text(program)

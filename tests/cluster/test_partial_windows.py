@@ -105,6 +105,7 @@ def test_a_session_that_a_dropped_record_would_join_is_partial(desk: Desk) -> No
     check_equal(desk.records, [["count", "b", 130, 160, 1]])
 
 
+@pytest.mark.slow
 def test_the_first_windows_of_a_new_operator_are_partial(desk: Desk) -> None:
     more = 'new = pages.map(lambda line: (line[1], 1)).window(tumbling(80), name="new", bins=8).count()\n    '
     more += 'counts = counts.concat(new.map(lambda found: ["new", found[0], found[1].start, found[1].end, found[2]]))'

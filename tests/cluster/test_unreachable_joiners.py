@@ -53,6 +53,7 @@ def check_unchanged(run: Run, folder: Path) -> None:
     check_equal(output.split(), ["a"], said)
 
 
+@pytest.mark.slow
 def test_one_at_whose_address_no_process_listens_may_not_join(job: Callable[..., Run], tmp_path: Path) -> None:
     run = job("127.0.0.1")
     [contact] = [json.loads(path.read_text()) for path in run.files()]

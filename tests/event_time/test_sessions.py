@@ -24,6 +24,7 @@ from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from tests.event_time.naive_windows import NaiveSessions, NaiveWindows, aligned
 from tests.event_time.test_windowed import BINS, KEYS, Feed, by_hand, clicks, histories, rises, send
+from tests.examples import many
 
 Table = dict[tuple[Any, Window], WindowResult[Any, Any]]
 A = KEYS[0]
@@ -81,7 +82,7 @@ def marked(windows: Windows, lateness: int, emit: Emit) -> Callable[[Any, Stream
     return build
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200), deadline=None)
 @given(
     histories(),
     st.sampled_from([SessionWindows(5), SessionWindows(11), AlignedWindows(12, 4)]),

@@ -15,7 +15,7 @@ from megaflow.spark.query_spec import RowFrames
 from tests.cluster.processes import wait_until
 from tests.results import check_equal
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WAIT_SECONDS = 300.0
 FIRST = "k LONG, v STRING"
