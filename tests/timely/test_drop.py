@@ -13,6 +13,8 @@ from megaflow.timely.log import Event, ScheduleStarted
 from megaflow.timely.runtime import Config
 from tests.timely.workers import EVERY, ByHand, by_hand
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 
 class Big:
     """Object that an operator keeps."""

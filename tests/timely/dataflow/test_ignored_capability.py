@@ -15,6 +15,8 @@ from megaflow.timely import Capability, OperatorBuilder, Pipeline, example
 from megaflow.timely.dataflow.capability import release_ignored
 from tests.timely.workers import by_hand
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 KEPT: list[Any] = []
 """Things that a constructor below stores where the program can find them."""
 

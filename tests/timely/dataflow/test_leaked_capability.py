@@ -15,6 +15,8 @@ from megaflow.timely import Capability, InputHandle, Pipeline
 from megaflow.timely.dataflow.leaked_capability import LostCapability
 from tests.timely.workers import by_hand
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
