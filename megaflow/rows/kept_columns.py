@@ -9,6 +9,8 @@ has the columns of each input of rows that has sent a batch, and they are compar
    scale. FLOAT must stay, because 0.1 as FLOAT is not 0.1 as DOUBLE. A narrower type may turn values into None.
 3. Whether a column is nullable does not matter, because any value may be None.
 4. Stores of earlier versions lack the columns. Such a store gets them with its next checkpoint.
+5. The query of a stateful frame has one DataFrame, without a name, and no dataflow function. So an error about that
+   DataFrame names the query's checkpoint and calls of PySpark, instead of an input, `--state` and `version=`.
 """
 
 import re
@@ -26,6 +28,10 @@ DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 OVER: Final = (
     "or start over with a new --state folder. If no key has these values, a dataflow function can also convert the "
     "states: give each operator the next version= and upgrade=f(key, state, version)."
+)
+
+QUERY_OVER: Final = (
+    "or start over with a new checkpointLocation, with a new folder of state= if you name one, and with a new output."
 )
 
 
@@ -54,24 +60,31 @@ def has_its_values(before: str, now: str) -> bool:
     return before == now
 
 
-def check_kept_columns(input: str, before: KeptColumns, now: KeptColumns) -> None:
-    """Raise StoreUnfit if the rows of an input no longer have the columns that the store has: see rules 1 and 2."""
+def check_kept_columns(input: str, before: KeptColumns, now: KeptColumns, is_of_a_query: bool = False) -> None:
+    """Raise StoreUnfit if the rows of an input no longer have the columns that the store has: see rules 1 and 2.
+
+    `is_of_a_query`: the input is the DataFrame of a query, see rule 5.
+    """
     for place, (name, kind) in enumerate(before):
         found, found_kind = now[place] if place < len(now) else ("", "")
         if found == name and has_its_values(kind, found_kind):
             continue
-        made = (
-            f"The keys and states in the store were made from the rows {input!r}, whose column {place + 1} was "
-            f"{name!r} of type {kind}"
-        )
+        change = f"whose column {place + 1} was {name!r} of type {kind}, "
         if found == name:
-            raise StoreUnfit(
-                f"{made}, but now its type is {found_kind}. Old and new values would not match. Cast it back, as in "
-                f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}, {OVER}"
+            change += f"but now its type is {found_kind}. Old and new values would not match."
+        else:
+            change += f"but now it is {found!r} of type {found_kind}." if found else "and now there is none."
+        names = [each for each, _ in before]
+        if is_of_a_query:
+            cast = f"Cast it back, as in frame.withColumn({name!r}, frame[{name!r}].cast({kind!r}))"
+            columns = ", ".join(map(repr, names))
+            order = f"Give it these columns again, before all new ones, as in frame.select({columns})"
+            made, over = "The states in the query's checkpoint were made from a DataFrame", QUERY_OVER
+        else:
+            cast = f"Cast it back, as in CAST({quoted(name)} AS {kind}) AS {quoted(name)}"
+            order = (
+                f"Give the rows the columns {', '.join(map(quoted, names))} again, by these names, in this order and "
+                "before all new ones"
             )
-        there = f"but now it is {found!r} of type {found_kind}" if found else "and now there is none"
-        order = ", ".join(quoted(each) for each, _ in before)
-        raise StoreUnfit(
-            f"{made}, {there}. Give the rows the columns {order} again, by these names, in this order and before all "
-            f"new ones, {OVER}"
-        )
+            made, over = f"The keys and states in the store were made from the rows {input!r}", OVER
+        raise StoreUnfit(f"{made}, {change} {cast if found == name else order}, {over}")

@@ -242,9 +242,10 @@ def check_record(folder: Path, batch: int) -> None:
 def check_frames(named: Iterable[tuple[str, int]], lines: Any, columns: Mapping[str, KeptColumns]) -> None:
     """Raise StoreUnfit if a DataFrame of rows that is read on has other columns than the commit has for its input."""
     read_on = {input_of(query) for query, _ in named if not is_of_a_batch(query)}
+    is_of_a_query = isinstance(lines, RowFrames) and lines.is_of_a_query
     for input, source in sources_of(lines).items():
         if input and input in read_on and input in columns and not isinstance(source, SparkSpec):
-            check_kept_columns(input, columns[input], kept_columns(source.schema.json()))
+            check_kept_columns(input, columns[input], kept_columns(source.schema.json()), is_of_a_query)
 
 
 def keep_queries(

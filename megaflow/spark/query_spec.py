@@ -48,6 +48,7 @@ class RowFrames:
     trigger_seconds: float | None = TRIGGER_SECONDS  # of streaming DataFrames; None: read the present data, then end
     time_mode: TimeMode = ""  # unless "", batches are whole, and a streaming DataFrame gives the watermark
     first: str = ""  # a batch DataFrame whose rows all enter the stream before those of other inputs; "": none
+    is_of_a_query: bool = False  # they are those of a stateful frame, whose user gave them no names
 
     @property
     def names(self) -> tuple[str, ...]:

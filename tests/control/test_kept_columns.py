@@ -50,6 +50,22 @@ def test_other_columns_are_refused_with_both_types_and_the_remedy(now: str, word
     assert says(str(refused.value), "rows 'orders'", *words, "new --state folder", "version= and upgrade=")
 
 
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (COLUMNS.replace("k LONG", "k STRING"), ["frame.withColumn('k', frame['k'].cast('long'))"]),
+        (COLUMNS.replace("k LONG", "key LONG"), ["'key'", "frame.select('k', 'v', 'at', 'price', 'n')"]),
+        (COLUMNS.replace("k LONG, ", ""), ["'v' of type string", "frame.select('k', 'v', 'at', 'price', 'n')"]),
+    ],
+)
+def test_an_error_of_a_query_has_the_words_of_pyspark(now: str, words: list[str]) -> None:
+    with pytest.raises(StoreUnfit) as refused:
+        check_kept_columns("rows", columns(COLUMNS), columns(now), is_of_a_query=True)
+    said = str(refused.value)
+    assert says(said, "query's checkpoint", "DataFrame, whose column 1 was 'k'", *words, "new checkpointLocation")
+    assert "version" not in said and "'rows'" not in said and "--state" not in said
+
+
 def test_whether_a_column_may_be_null_does_not_matter() -> None:
     schema = json.loads(schema_json(parse_ddl(COLUMNS)))
     for field in schema["fields"]:

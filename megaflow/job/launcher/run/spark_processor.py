@@ -107,7 +107,8 @@ def _transform(options: ProcessorOptions, verb: str, in_pandas: bool) -> Any:
         )
         title = type(processor).__name__
         app = pickle_app(_dataflow(processor, plan, initial_places, f"{title}({', '.join(keys)})"))
-        rows = RowFrames(frames, time_mode=TIME_MODES[mode], first=INITIAL_ROWS if initial else "")
+        first = INITIAL_ROWS if initial else ""
+        rows = RowFrames(frames, time_mode=TIME_MODES[mode], first=first, is_of_a_query=True)
         return streaming_frame(options, app, rows, title, schema)
 
 

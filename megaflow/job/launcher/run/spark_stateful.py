@@ -219,7 +219,7 @@ def stateful(*given: Any, **named: Any) -> Any:
         zone = zone_of(frame.sparkSession.conf.get(TIME_ZONE))
         app = pickle_app(dataflow_of(options.fold, frame.schema.json(), places, event, options.tuples, zone))
         name = getattr(options.fold, "__name__", type(options.fold).__name__)
-        return streaming_frame(options, app, RowFrames({ROWS: frame}), name, schema)
+        return streaming_frame(options, app, RowFrames({ROWS: frame}, is_of_a_query=True), name, schema)
 
 
 def check_frame(frame: Any, session: Any) -> None:
