@@ -115,6 +115,18 @@ def test_a_command_under_way_when_the_job_ends_finds_no_job(monkeypatch: pytest.
             job.status()
 
 
+def test_a_job_that_does_not_answer_as_it_ends_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    with begin(dataflow, endless(threading.Event())) as job:
+
+        def refuse(*_: Any, **__: Any) -> None:
+            threading.Thread(target=job.stop).start()
+            raise JobNotFound("job 'job' does not answer at 127.0.0.1:2101: [Errno 111] Connection refused")
+
+        monkeypatch.setattr(commands, "ask_status", refuse)
+        with pytest.raises(JobNotFound, match="has ended"):
+            job.status()
+
+
 def test_what_the_program_raises_is_raised_by_wait_and_again() -> None:
     job = begin(faulty, iter(["a"]))
     for _ in range(2):

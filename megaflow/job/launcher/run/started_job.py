@@ -296,6 +296,10 @@ class JobHandle(JobControl):
             job = self._job if self._job.folder is None else self._job.name
             with conversation(job, None, TIMEOUT_SECONDS) as talk:
                 yield talk
+        except JobNotFound:  # no process of the job answers, so it is probably ending
+            if self._is_ending():
+                self._check_running()
+            raise
         except PeerLost:
             self._ended.wait(LOOK_SECONDS)
             self._check_running()

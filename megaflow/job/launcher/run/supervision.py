@@ -80,6 +80,19 @@ def is_loss(error: BaseException) -> bool:
     return isinstance(error, ClusterError | StoreError | OutputError)
 
 
+def no_other_process(loss: ClusterError, error: Exception) -> ClusterError:
+    """Return the error for a loss after which the next attempt cannot start its processes.
+
+    >>> print(no_other_process(ClusterError("worker 0 was lost: Spark ended"), ClusterError("Spark ended.")))
+    worker 0 was lost: Spark ended; no other process can be started
+    >>> print(no_other_process(ClusterError("worker 0 was lost: it was killed"), ClusterError("Spark ended.")))
+    worker 0 was lost: it was killed; no other process can be started: Spark ended
+    """
+    reason = str(error).rstrip(".")
+    why = "" if reason in str(loss) else f": {reason}"
+    return ClusterError(f"{loss}; no other process can be started{why}")
+
+
 @dataclass(eq=False)
 class Supervision:
     """The attempts of one job. Only the launcher's thread uses it."""
@@ -213,7 +226,7 @@ class Supervision:
                         self._tell_waits(f"{restart}: {cause}; {self.starter.waits_for()}")
                     yield from self._wait(SEEK_SECONDS)
             except (ClusterError, OSError) as error:
-                raise ClusterError(f"{loss}; no other process can be started: {str(error).rstrip('.')}") from error
+                raise no_other_process(loss, error) from error
             if list(settled) != addresses:
                 host, port = settled[0]
                 self._job = self.parts.published(replace(self._job, host=host, port=port))
@@ -223,7 +236,7 @@ class Supervision:
         try:
             self.begin(settled)
         except (LimitReached, OSError) as error:
-            raise ClusterError(f"{loss}; no other process can be started: {str(error).rstrip('.')}") from error
+            raise no_other_process(loss, error) from error
 
     def _fitting(self, addresses: list[Address]) -> Generator[float | None, None, list[Address]]:
         """Return the first of these addresses, as many as there is room for after FIT_SECONDS at most."""
