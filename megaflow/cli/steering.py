@@ -22,6 +22,7 @@ from megaflow.durable.commits import check_checkpoint_name
 from megaflow.errors import JobNotFound, MegaflowError, UsageError
 from megaflow.job.admin_socket import end_by_force
 from megaflow.job.contact import conversation
+from megaflow.job.contact import stop as stop_job
 from megaflow.job.job_file import find
 
 
@@ -259,8 +260,7 @@ def stop(where: Where, as_json: bool, force: bool, no_drain: bool) -> None:
     if connect is None:
         with contextlib.suppress(JobNotFound):
             folder = find(job).state
-    with conversation(*where, tell_silence) as talk:
-        commands.stop_job(talk, drain=not no_drain)
+    stop_job(*where, tell_silence, drain=not no_drain)
     at = None if folder is None else last_checkpoint(folder)
     record = {"stopped": True} if at is None else {"stopped": True, "checkpoint": at}
     more = "" if at is None else f" at checkpoint {at}; run the same command again to resume"

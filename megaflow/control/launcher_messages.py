@@ -293,3 +293,15 @@ class EndNow:
 @dataclass(frozen=True, slots=True)
 class EndsNow:
     """The launcher ends the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRestart:
+    """Ask the launcher to stop a job that resumes after a loss and waits for processes. It answers `RestartStops`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartStops:
+    """Whether the job stops. False: it does not wait for processes, so its coordinator answers now or soon."""
+
+    stops: bool

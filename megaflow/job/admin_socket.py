@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from megaflow.control.launcher_messages import BusyReport, EndNow, EndsNow, WhoIsBusy
+from megaflow.control.launcher_messages import BusyReport, EndNow, EndsNow, RestartStops, StopRestart, WhoIsBusy
 from megaflow.control.reports import BusyWorker
 from megaflow.control.shapes import conforms
 from megaflow.control.wording import busy_text
@@ -144,6 +144,27 @@ def end_by_force(job: Job, timeout_seconds: float) -> None:
         ask_launcher(job, EndNow(), EndsNow, timeout_seconds)
     except NoAnswer as error:
         raise NoAnswer(f"{error}; {remedy}") from error
+    _await_end(job, deadline, timeout_seconds, remedy)
+
+
+def stop_restart(job: Job, timeout_seconds: float) -> bool:
+    """Stop a job if it resumes after a loss and waits for processes. Return True once it is gone.
+
+    Returns False if it does not wait for processes, or its launcher does not answer. Raises NoAnswer if the job is not
+    gone in time.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    try:
+        if not ask_launcher(job, StopRestart(), RestartStops, min(timeout_seconds, LAUNCHER_SECONDS)).stops:
+            return False
+    except NoAnswer:
+        return False
+    _await_end(job, deadline, timeout_seconds, "megaflow control stop --force ends it at once")
+    return True
+
+
+def _await_end(job: Job, deadline: float, timeout_seconds: float, remedy: str) -> None:
+    """Wait until a job is gone. Raises NoAnswer at a time of the monotonic clock."""
     while any((other.pid, other.started, other.name) == (job.pid, job.started, job.name) for other, _ in present()):
         if time.monotonic() >= deadline:
             raise NoAnswer(f"job {job.name!r} is ending, but did not end within {timeout_seconds:g} s; {remedy}")

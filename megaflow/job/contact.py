@@ -4,9 +4,10 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
+from megaflow.control.client import commands
 from megaflow.control.client.conversation import QUIET_AGAIN_SECONDS, QUIET_SECONDS, Conversation
 from megaflow.errors import JobNotFound, JobRecovers, NoAnswer, PeerLost, UsageError
-from megaflow.job.admin_socket import LAUNCHER_SECONDS, Silence, find_reason
+from megaflow.job.admin_socket import LAUNCHER_SECONDS, Silence, find_reason, stop_restart
 from megaflow.job.job_file import Job, find, is_suspended
 from megaflow.job.spec import Address
 from megaflow.timely.communication.address import is_port, may_be_host
@@ -92,6 +93,28 @@ def conversation(
     talking = Conversation(first(), timeout, reach, again, quiet=lambda: silent(True))
     with contextlib.closing(talking) as talk, telling_loss(found, timeout):
         yield talk
+
+
+def stop(
+    job: str | Job | None,
+    connect: str | None,
+    timeout: float,
+    tell: Callable[[Silence], None] = lambda silence: None,
+    drain: bool = True,
+) -> None:
+    """Stop a job as `commands.stop_job` does, and block until it has stopped. Raises as `conversation`.
+
+    A job that resumes after a loss has no coordinator. While it waits for processes, its launcher stops it.
+    """
+    until = time.monotonic() + checked_timeout(timeout)
+    while connect is None and (found := job if isinstance(job, Job) else find(job)).recovering:
+        if (left := until - time.monotonic()) <= 0:
+            find_back(found, 0.0, timeout)  # raises the error
+        if stop_restart(found, left):
+            return
+        time.sleep(RECOVERY_POLL_SECONDS)
+    with conversation(job, connect, timeout, tell) as talk:
+        commands.stop_job(talk, drain)
 
 
 @contextlib.contextmanager

@@ -16,14 +16,23 @@ import pytest
 from click.testing import CliRunner
 
 from megaflow.cli.main import cli
-from megaflow.control.launcher_messages import BusyReport, WhoIsBusy
+from megaflow.control.launcher_messages import BusyReport, RestartStops, StopRestart, WhoIsBusy
 from megaflow.control.messages import StatusQuery
 from megaflow.control.reports import BusyWorker
 from megaflow.errors import JobNotFound, JobRecovers, NoAnswer, UsageError
 from megaflow.job import admin_socket, contact
 from megaflow.job.admin_socket import NAMED_MAX, Silence, end_by_force
 from megaflow.job.contact import conversation, find_contact
-from megaflow.job.job_file import Job, process_namespace, process_start, process_state, publish, republish, withdraw
+from megaflow.job.job_file import (
+    Job,
+    folder_of,
+    process_namespace,
+    process_start,
+    process_state,
+    publish,
+    republish,
+    withdraw,
+)
 from megaflow.job.launcher.run.door_keeper import DoorKeeper
 from tests.job.offices import SECRET, Office
 from tests.ports import closed_port
@@ -150,6 +159,29 @@ def test_a_suspended_launcher_is_named_and_not_waited_for(suspended: Job) -> Non
     ended = CliRunner().invoke(cli, ["control", "explain"])
     assert ended.exit_code == 1 and f"kill -CONT {suspended.pid}" in ended.stderr
     assert time.monotonic() - began < admin_socket.LAUNCHER_SECONDS, "the launcher was never waited for"
+
+
+@pytest.mark.parametrize("control", [["stop"], ["stop", "--job", "count"]])
+def test_a_launcher_stops_a_restart_that_waits(mute: Job, control: list[str]) -> None:
+    answers = [RestartStops(False), RestartStops(True)]  # it begins to wait meanwhile
+
+    def handle(request: StopRestart) -> RestartStops:
+        if len(answers) == 1:
+            withdraw(mute, folder_of(mute) / f"{mute.name}.json")
+        return answers.pop(0)
+
+    republish(replace(mute, recovering="restart 1 of 3: worker 1 was lost; 2 queued: no free slot"))
+    with DoorKeeper(mute, {StopRestart: handle}, lambda: None):
+        ended = CliRunner().invoke(cli, ["control", *control, "--timeout", "100"])
+    assert (ended.exit_code, ended.stdout, answers) == (0, "the job has stopped\n", []), ended.output
+
+
+def test_a_restart_that_cannot_be_stopped_is_named_with_the_time_given(mute: Job) -> None:
+    republish(replace(mute, recovering="restart 1 of 3"))
+    with DoorKeeper(mute, {StopRestart: lambda request: RestartStops(False)}, lambda: None), pytest.raises(
+        JobRecovers, match=r"restart 1 of 3\). It was not back within 0.5 s"
+    ):
+        contact.stop(None, None, 0.5)
 
 
 def test_a_refused_port_of_a_suspended_job_is_reported_at_once(

@@ -75,6 +75,16 @@ def test_a_job_of_two_machines_is_exact_though_it_grows_moves_bins_and_loses_an_
     fed.check()
 
 
+def lose_a_machine(cluster: Standalone) -> None:
+    """Kill what runs on the machine with fewer worker processes. The other machine has two slots."""
+    on = [cluster.machine_of(pid) for pid in cluster.worker_processes()]
+    lost = min(cluster.machines, key=on.count)
+    gone = [pid for pid in cluster.executors() if cluster.machine_of(pid) == lost]
+    cluster.workers[lost].kill()  # first, or it would start another executor
+    for pid in gone:
+        os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("shrinks", [False, True])
 def test_a_restart_without_slots_is_queued_or_goes_on_with_those_that_fit(
     tmp_path: Path, cluster: Standalone, shrinks: bool
@@ -86,12 +96,7 @@ def test_a_restart_without_slots_is_queued_or_goes_on_with_those_that_fit(
         with fed.arriving():
             wait_until(lambda: fed.newest() > 0 or run.process.poll() is not None, WAIT_SECONDS)
             assert run.process.poll() is None, run.end()
-            on = [cluster.machine_of(pid) for pid in cluster.worker_processes()]
-            lost = min(cluster.machines, key=on.count)  # the two processes that are left, and Spark, have two slots
-            gone = [pid for pid in cluster.executors() if cluster.machine_of(pid) == lost]
-            cluster.workers[lost].kill()  # first, or it would start another executor
-            for pid in gone:
-                os.kill(pid, signal.SIGKILL)
+            lose_a_machine(cluster)
             if not shrinks:
                 queued = "restart 1 of 3.*; 3 queued: no free slot: .* need 4 slots, but Spark has 2"
                 status = run.status_when(lambda record: bool(re.search(queued, record.get("restart") or "")))

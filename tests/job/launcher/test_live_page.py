@@ -123,7 +123,7 @@ def test_commands_of_the_page_are_known(command: str, given: dict[str, Any]) -> 
 )  # fmt: skip
 def test_other_commands_are_refused_before_the_job_is_asked(command: str, given: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason) as raised:
-        steer(lambda: pytest.fail("the job was asked"), command, given)
+        steer(lambda: pytest.fail("the job was asked"), pytest.fail, command, given)
     assert len(str(raised.value)) < 250
 
 
@@ -146,9 +146,12 @@ def test_a_command_asks_the_job_and_reports_in_json_values() -> None:
     def talk() -> Iterator[Any]:
         yield paper
 
-    assert steer(talk, "checkpoint", {"name": "nightly"})["number"] == 7
-    assert steer(talk, "stop", {"drain": False}) == {}
-    assert paper.asked == [messages.CheckpointJob("nightly"), messages.StopJob(False)]
+    def end(**given: bool) -> None:
+        paper.asked.append(given)
+
+    assert steer(talk, end, "checkpoint", {"name": "nightly"})["number"] == 7
+    assert steer(talk, end, "stop", {"drain": False}) == {}
+    assert paper.asked == [messages.CheckpointJob("nightly"), {"drain": False}]
 
 
 def test_each_command_takes_arguments_of_job_control() -> None:

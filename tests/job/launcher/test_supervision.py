@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from megaflow.control.launcher_messages import RestartStops, StopRestart
 from megaflow.control.messages import InputNames, Split
-from megaflow.durable.commits import Commit, Fingerprint, OutputLength
+from megaflow.durable.commits import Commit, Fingerprint, OutputLength, SinkToken
 from megaflow.errors import (
     ClusterError,
     KeepsFailing,
@@ -69,6 +70,8 @@ class Bench:
         self.stayed: list[list[Address]] = []  # of the processes that founded an attempt
         self.founded: list[tuple[Resumption, tuple[Address, ...]]] = []
         self.clock = 0.0
+        self.has_slots = True
+        self.given_up = False
         self._attempts = list(attempts)
         self.spec = JobSpec(AppFile(str(self.app), "dataflow"), processes=2, restarts=restarts, shrink=shrink)
         self.signals = Signals()
@@ -106,8 +109,14 @@ class Bench:
     def seek(self, begun: Resumption, again: Sequence[Address]) -> None:
         self.again = again
 
-    def settled(self) -> Sequence[Address]:
-        return self.again
+    def settled(self) -> Sequence[Address] | None:
+        return self.again if self.has_slots else None
+
+    def waits_for(self) -> str:
+        return "2 queued: no free slot"
+
+    def give_up(self) -> None:
+        self.given_up = True
 
     def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
         self.founded.append((begun, tuple(addresses)))
@@ -142,7 +151,10 @@ class Bench:
             turns=steps, job=job, selector=self.selector(), close=lambda: None, summary=RunSummary(), waits_text=str
         )
 
-    def commit(self, checkpoint: int, length: int = 0, read: int = 10, code: Fingerprint | None = None) -> None:
+    def commit(
+        self, checkpoint: int, length: int = 0, read: int = 10, code: Fingerprint | None = None,
+        tokens: tuple[SinkToken, ...] = (),
+    ) -> None:  # fmt: skip
         """Commit a checkpoint with an output of this length."""
         latest, woken = self.keeper.latest, Wakeup()
         self.keeper.start(woken.wake)
@@ -151,7 +163,7 @@ class Bench:
             latest, checkpoint=checkpoint, time=10 * checkpoint, written_at=998.0, code=code, outputs=outputs
         )
         left = Split(0, str(self.lines), read, 50, print=print_of(str(self.lines), read))
-        self.keeper.commit(ToCommit(commit, (left,), length))
+        self.keeper.commit(ToCommit(replace(commit, tokens=tokens), (left,), length))
         woken.clear()
         assert [result.checkpoint for result in self.keeper.results()] == [checkpoint]
         woken.close()
@@ -353,6 +365,40 @@ def test_a_forced_end_ends_the_wait_for_the_next_attempt(job: Callable[..., Benc
     bench.drain_limit.is_forced = True
     with pytest.raises(ClusterError, match="ended by force"):
         next(attempts)
+
+
+@pytest.mark.parametrize("delivers", [False, True])
+def test_a_stop_ends_the_wait_for_slots_at_the_last_checkpoint(job: Callable[..., Bench], delivers: bool) -> None:
+    def commits_and_is_lost(bench: Bench) -> MegaflowError:
+        bench.output.put([(1, ["a"], ""), (2, ["b"], "")])
+        bench.commit(4, length=1, tokens=(SinkToken("table", 4, b"token"),) if delivers else ())
+        return LOST
+
+    bench = job(commits_and_is_lost)
+    bench.has_slots = False
+    bench.supervision.begin((FIRST, SECOND))
+    assert bench.drain_limit.stop_restart(StopRestart()) == RestartStops(False), "the coordinator can answer"
+    attempts = bench.supervision.turns()
+    while not any("queued" in each.recovering for each in bench.published):
+        bench.supervision.selector.select(next(attempts))
+    assert bench.drain_limit.stop_restart(StopRestart()) == RestartStops(True)
+    for seconds in attempts:
+        bench.supervision.selector.select(seconds)
+    assert bench.supervision.loop.summary.stopped_at == 4 and bench.given_up and len(bench.founded) == 1
+    bench.output.close()
+    assert bench.writer.records == ["a"], "what is behind the checkpoint comes again"
+    left = [each for each in bench.reports if says(each, "rows of checkpoint 4", "'table'", "delivers them again")]
+    assert len(left) == delivers
+
+
+def test_a_stop_that_is_too_late_for_the_wait_is_refused(job: Callable[..., Bench]) -> None:
+    answers = []
+
+    def is_asked(bench: Bench) -> None:
+        answers.append(bench.drain_limit.stop_restart(StopRestart()))
+
+    job(is_lost, is_asked).run()
+    assert answers == [RestartStops(False)]
 
 
 @pytest.mark.parametrize("allow_loss", [False, True])

@@ -7,6 +7,8 @@
 3. If the job ends by itself meanwhile, it has ended normally.
 4. The thread of the admin socket calls `end_now`, which sets a flag for `turn`. `turn` does not run while the launcher
    waits for its processes to start. Then `end_now` kills them, which ends the wait.
+5. A job that resumes after a loss may wait for slots of Spark without a limit, and has no coordinator meanwhile. So its
+   launcher carries out a stop: the thread calls `stop_restart`. `_lock` lets a stop that was accepted end the wait.
 """
 
 import contextlib
@@ -14,7 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from megaflow.control.client.conversation import Conversation
-from megaflow.control.launcher_messages import BusyReport, EndNow, EndsNow
+from megaflow.control.launcher_messages import BusyReport, EndNow, EndsNow, RestartStops, StopRestart
 from megaflow.control.messages import ExplainQuery, StatusQuery
 from megaflow.control.reports import Explanation, JobStatus, WorkerStatus
 from megaflow.control.wording import busy_text, quantity, workers_text
@@ -67,6 +69,7 @@ class DrainLimit:
         self.is_forced = False  # set by the thread of the admin socket
         self.is_served = False  # the loop has begun its turns
         self.is_draining = False  # a stop was requested
+        self.is_stopped = False  # likewise, while a restart waited for its processes
         self.wake: Callable[[], object] = lambda: None  # wakes the loop; set by the loop, called by any thread
         self._secret = secret
         self._children = children
@@ -75,6 +78,8 @@ class DrainLimit:
         self._why_drain = ""
         self._question: LastQuestion | None = None
         self._answer_due = 0.0  # seconds of the clock
+        self._is_waiting = False  # a restart waits for its processes
+        self._lock = threading.Lock()  # for this and `is_stopped`
 
     @property
     def has_come(self) -> bool:
@@ -100,6 +105,18 @@ class DrainLimit:
                     child.process.kill()
         self.wake()
         return EndsNow()
+
+    def wait_for_processes(self, waits: bool) -> None:
+        """Note whether a restart waits for its processes, so that a stop ends the wait. The launcher's thread."""
+        with self._lock:
+            self._is_waiting = waits
+
+    def stop_restart(self, request: StopRestart) -> RestartStops:
+        """Stop a job that waits for the processes of a restart. Any thread."""
+        with self._lock:
+            self.is_stopped = self.is_stopped or self._is_waiting
+        self.wake()
+        return RestartStops(self.is_stopped)
 
     def wait_seconds(self, now: float) -> float | None:
         """Return the seconds until `turn` must be called; None: not before the next event."""

@@ -82,9 +82,11 @@ class SparkSlots:
         """Return how many processes are queued, the slots that Spark has and needs, and what would free one."""
         slots, taken = self._slots, self.jobs.taken()
         queued = sum(process.hello is None for process in self.waiting)
-        more = "Spark starts executors when it can" if slots.elastic else (
-            "remove-workers, the end of another job on these executors, or more executors would free one"
-        )  # fmt: skip
+        more = "the end of another job on these executors, or more executors would free one"
+        if slots.elastic:
+            more = "Spark starts executors when it can"
+        elif not self.is_restart:  # otherwise no command reaches the job's workers
+            more = f"remove-workers, {more}"
         if self.left:
             return f"{self.left + queued} queued: no free slot: {self._lack(slots, taken, more)}"
         if not queued:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from megaflow.control.launcher_messages import BusyReport, DropName, EndNow, WhereResults, WhoIsBusy
+from megaflow.control.launcher_messages import BusyReport, DropName, EndNow, StopRestart, WhereResults, WhoIsBusy
 from megaflow.control.shapes import conforms
 from megaflow.errors import NoPrivateFolder, ProtocolError
 from megaflow.job.admin_socket import open_door
@@ -163,6 +163,7 @@ def keep_door(
     handlers: dict[type, Callable[[Any], object]] = {
         WhoIsBusy: answer,
         EndNow: parts.drain_limit.end_now,
+        StopRestart: parts.drain_limit.stop_restart,
         WhereResults: writer.parts.get("", writer).where,
     }
     handlers |= {} if parts.keeper is None else {DropName: parts.keeper.drop_name}

@@ -20,7 +20,7 @@ from megaflow.control.client.planner import HOTTEST_FIRST
 from megaflow.control.reports import CheckpointStatus, Explanation, JobStatus, JoinReport, MoveReport, RemovalReport
 from megaflow.durable.commits import check_checkpoint_name
 from megaflow.errors import MegaflowError, ProtocolError, UsageError
-from megaflow.job.contact import conversation
+from megaflow.job.contact import conversation, stop
 from megaflow.job.job_file import present
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
@@ -219,8 +219,7 @@ class RunningJob(JobControl):
 
     def stop(self, drain: bool = True) -> None:
         """Stop the job, as `megaflow control stop` does: it processes what was read. Raises JobNotFound."""
-        with self._conversation() as talk:
-            commands.stop_job(talk, drain)
+        stop(self.name, None, TIMEOUT_SECONDS, drain=drain)
 
     def _conversation(self) -> contextlib.AbstractContextManager[Conversation]:
         return conversation(self.name, None, TIMEOUT_SECONDS)

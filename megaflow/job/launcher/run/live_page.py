@@ -23,12 +23,12 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from megaflow import web
-from megaflow.control.client import commands
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.reports import Explanation
 from megaflow.control.wording import Notice
 from megaflow.errors import MegaflowError, UsageError
 from megaflow.job.contact import conversation
+from megaflow.job.contact import stop as stop_job
 from megaflow.job.job_file import Job
 from megaflow.job.launcher.run.job_control import TIMEOUT_SECONDS, OpenControl
 from megaflow.job.launcher.run.published_job import naming_options
@@ -132,7 +132,8 @@ class LivePage:
         explain = partial(explained, where) if has_page else lambda: None
         shown = view(version=web.VERSION, target=target, control=self.may_steer, **names)
         self._hub = web.Hub(watcher.watch, explain, stop, shown, metrics(time.monotonic), always, in_launcher)
-        serving = server(self._doors, self._hub, waits, partial(steer, partial(conversation, *where)))
+        commands = partial(steer, partial(conversation, *where), partial(stop_job, *where))
+        serving = server(self._doors, self._hub, waits, commands)
         serving.start()
         self._server = serving
 
@@ -208,17 +209,17 @@ NEEDED: Final = {"drain": "worker", "remove": "worker"}
 
 
 def steer(
-    talk: Callable[[], contextlib.AbstractContextManager[Conversation]], command: str, given: dict[str, Any]
-) -> dict[str, Any]:
-    """Carry out a command of the page; return its report. Blocks until it has taken effect.
+    talk: Callable[[], contextlib.AbstractContextManager[Conversation]], end: Callable[..., None], command: str,
+    given: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """Carry out a command of the page; return its report. `end` stops the job. Blocks until it has taken effect.
 
     Raises UsageError if there is no such command or its arguments are wrong, and otherwise as `JobControl`.
     """
     check_command(command, given)
     control = OpenControl(talk)
     if command == "stop":
-        with talk() as conversation:
-            commands.stop_job(conversation, **given)
+        end(**given)
         return {}
     carry_out: dict[str, Callable[..., Any]] = {
         "move": control.move_bins, "drain": lambda worker, **more: control.move_bins(drain=worker, **more),

@@ -65,6 +65,12 @@ class ProcessStarter:
         self._slots += self._search.found()
         return [slot.address for slot in self._slots] if len(self._slots) == self._wanted else None
 
+    def give_up(self) -> None:
+        """Stop looking for slots for the founders of an attempt, and give back those that were found."""
+        self._search.close()
+        for slot in self._slots:
+            slot.close()
+
     def room(self, count: int) -> int:
         """Return how many of `count` processes of a new attempt there is room for now, at least one."""
         return self.place.room(count)

@@ -32,12 +32,11 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Final, Self
 
-from megaflow.control.client import commands
 from megaflow.control.wording import Notice
 from megaflow.environment import warn_of_unknown
 from megaflow.errors import ClusterError, JobNotFound, MegaflowError, NoAnswer, PeerFailed, PeerLost, UsageError
 from megaflow.job.admin_socket import end_by_force
-from megaflow.job.contact import conversation
+from megaflow.job.contact import conversation, stop
 from megaflow.job.job_file import Job, find
 from megaflow.job.launcher.outputs.program_output import Outputs, ProgramWriter, check_process
 from megaflow.job.launcher.processes.wakeups import Signals, wait_in_slices
@@ -207,8 +206,8 @@ class JobHandle(JobControl):
             while not (self._signals.input_ended.wait(LOOK_SECONDS) or self._ended.is_set()):
                 pass
             try:
-                with self._conversation() as talk:
-                    commands.stop_job(talk, drain)
+                with self._telling_end() as job:
+                    stop(job, None, TIMEOUT_SECONDS, drain=drain)
             except MegaflowError as error:  # it may have failed, and `wait` raises that
                 may_end = isinstance(error, ClusterError | NoAnswer | JobNotFound)
                 if error is not self._error and not (may_end and self._is_ending()):
@@ -290,12 +289,16 @@ class JobHandle(JobControl):
     @contextlib.contextmanager
     def _conversation(self) -> Iterator[Any]:
         """Yield a conversation with the job. Raises as `_check_running` if the job has ended or ends meanwhile."""
+        with self._telling_end() as job, conversation(job, None, TIMEOUT_SECONDS) as talk:
+            yield talk
+
+    @contextlib.contextmanager
+    def _telling_end(self) -> Iterator[str | Job]:
+        """Yield the job's name, or the job if it has no file. Raises as `_check_running` if it ends meanwhile."""
         self._check_running()
         assert self._job is not None
         try:
-            job = self._job if self._job.folder is None else self._job.name
-            with conversation(job, None, TIMEOUT_SECONDS) as talk:
-                yield talk
+            yield self._job if self._job.folder is None else self._job.name
         except JobNotFound:  # no process of the job answers, so it is probably ending
             if self._is_ending():
                 self._check_running()

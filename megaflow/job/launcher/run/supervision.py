@@ -27,7 +27,8 @@ admin socket, signals, store and output belong to the job and outlast its attemp
    than FIT_SECONDS, it starts those that fit. Any other job waits for slots. This counts like any other restart.
    Processes that were not lost but do not stay are replaced: the slow ones, and all of them at the second loss in a
    row.
-5. Ctrl-C during recovery is final, because everything worth keeping is already in the store.
+5. Ctrl-C during recovery is final, because everything worth keeping is already in the store. For the same reason, a
+   stop during the wait for processes ends the job at once, as a stop at the checkpoint in the store.
 6. `turns` yields wherever it waits, as the loop does. So a simulation can run everything else in between.
 """
 
@@ -43,6 +44,7 @@ from typing import Final
 
 from megaflow import errors
 from megaflow.control.wording import quantity
+from megaflow.durable.commits import Commit
 from megaflow.errors import ClusterError, KeepsFailing, LimitReached, MegaflowError, OutputError, StoreError, notes_of
 from megaflow.job.job_file import Job
 from megaflow.job.launcher import store
@@ -160,6 +162,8 @@ class Supervision:
                     raise
                 loss = error
             yield from self._recover(loss, self.parts.keeper)
+            if self.parts.drain_limit.is_stopped:
+                return
 
     def _may_go_on(self, error: ClusterError) -> bool:
         """Return whether a new attempt may follow the error that ended the present one."""
@@ -219,14 +223,12 @@ class Supervision:
             while (left := due - self.parts.machine.now()) > 0:
                 yield from self._wait(left)
             try:
-                self.starter.seek(self.begun, addresses)
-                due = self.parts.machine.now() + FIT_SECONDS
-                while (settled := self.starter.settled()) is None:
-                    if self.parts.machine.now() > due:
-                        self._tell_waits(f"{restart}: {cause}; {self.starter.waits_for()}")
-                    yield from self._wait(SEEK_SECONDS)
+                settled = yield from self._found(addresses, f"{restart}: {cause}")
             except (ClusterError, OSError) as error:
                 raise no_other_process(loss, error) from error
+            if self.parts.drain_limit.is_stopped:
+                yield from self._stop_here(commit)
+                return
             if list(settled) != addresses:
                 host, port = settled[0]
                 self._job = self.parts.published(replace(self._job, host=host, port=port))
@@ -244,6 +246,35 @@ class Supervision:
         while (room := self.starter.room(len(addresses))) < len(addresses) and self.parts.machine.now() < due:
             yield from self._wait(SEEK_SECONDS)
         return addresses[:room]
+
+    def _found(self, addresses: list[Address], restart: str) -> Generator[float | None, None, Sequence[Address]]:
+        """Return the addresses of the processes of the next attempt once each has a slot. A stop ends the wait."""
+        limit, now = self.parts.drain_limit, self.parts.machine.now
+        limit.wait_for_processes(True)
+        try:
+            self.starter.seek(self.begun, addresses)
+            due = now() + FIT_SECONDS
+            while (settled := self.starter.settled()) is None and not limit.is_stopped:
+                if now() > due:
+                    self._tell_waits(f"{restart}; {self.starter.waits_for()}")
+                yield from self._wait(SEEK_SECONDS)
+            return settled or ()
+        finally:
+            limit.wait_for_processes(False)
+
+    def _stop_here(self, commit: Commit) -> Iterator[float | None]:
+        """End the job at the checkpoint in the store, with the output cut back to it."""
+        self.starter.give_up()
+        if commit.tokens:  # no worker is left to deliver them
+            sinks = " and ".join(sorted({repr(each.sink) for each in commit.tokens}))
+            self.parts.report(
+                f"the rows of checkpoint {commit.checkpoint} may not have reached {sinks}; the next run delivers them "
+                "again, and their marks decide"
+            )
+        self.loop.summary = RunSummary(stopped_at=commit.checkpoint)
+        self.parts.output.finish()
+        while not self.parts.output.is_finished:
+            yield from self._wait(SEEK_SECONDS)
 
     def _kept_at(self, addresses: list[Address]) -> tuple[tuple[tuple[int, ...] | None, ...], dict[int, int]]:
         """Return what processes at these addresses have kept, and the places of the workers."""
