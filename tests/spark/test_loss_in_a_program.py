@@ -91,14 +91,14 @@ def rate():
     return session.readStream.format("rate").option("rowsPerSecond", 100).load().selectExpr("value")
 
 
-def failure(start):
+def failure(start, ask=lambda job: job.wait()):
     frame = rate()
     job = start(frame)
     while not sum(each.lines for each in job.status().workers):
         time.sleep(0.1)
     frame.sparkSession.stop()
     try:
-        job.wait()
+        ask(job)
     except MegaflowError as error:
         print(type(error).__name__, error, flush=True)
     return frame
@@ -113,6 +113,7 @@ def refused(start):
 
 if __name__ == "__main__":
     failure(lambda frame: megaflow.spark.run(frame, dataflow).job)
+    failure(lambda frame: megaflow.spark.run(frame, dataflow, state="asked").job, lambda job: job.status())
     here = lambda frame, **more: megaflow.start(dataflow, rows={"rows": frame}, **more)
     failure(lambda frame: here(frame, output="spark:noop?schema=n LONG"))
     stopped = failure(lambda frame: here(frame, output="none", state="kept"))
@@ -131,9 +132,11 @@ def test_a_program_that_stops_its_session_is_told_so_in_one_sentence(tmp_path: P
     finally:
         process.finish()
     assert ended.code == 0, ended.errors
-    on_executors, here, kept, *refused = ended.output.splitlines()
+    on_executors, asked, here, kept, *refused = ended.output.splitlines()
     why = "the Spark session was stopped while the job used it"
     assert re.fullmatch(rf"ClusterError worker 0 \(.*\) was lost: {why}", on_executors), ended.output
+    ends = rf"StateKept worker 0 \(.*\) was lost: {why}; no other process can be started; its state is kept in [^;]*"
+    assert re.fullmatch(ends, asked), ended.output
     what = r"(the DataFrame of rows 'rows'|--output spark:noop:)"
     assert re.fullmatch(rf"(Outage|OutputError) {what}: {why}(\. Create a new session.*)?", here), ended.output
     assert kept.startswith(f"StateKept the DataFrame of rows 'rows': {why}. Create a new session"), ended.output
