@@ -69,20 +69,25 @@ def next_count(piece: Parcel, limit_bytes: int) -> int:
     return max(1, min(fitting, GROWTH * piece.lines, ROWS_MAX))
 
 
-def check_columns(name: str, frame: Any) -> None:
-    """Raise UsageError if a frame has no columns, two columns of one name, or a column that cannot travel."""
-    fields = frame.schema.fields
+def check_columns(name: str | None, frame: Any) -> None:
+    """Raise UsageError if a frame has no columns, two columns of one name, or a column that cannot travel.
+
+    `name` None: its user gave it no name, because it is the frame of a query.
+    """
+    fields, its = frame.schema.fields, "The DataFrame has" if name is None else f"The rows {name!r} have"
     if not fields:
-        raise UsageError(f"The rows {name!r} have no columns.")
+        raise UsageError(f"{its} no columns.")
     names = [field.name for field in fields]
     for field in fields:
         if names.count(field.name) > 1:
-            raise UsageError(f"The rows {name!r} have two columns {field.name!r}. Rename one of them by AS or alias.")
+            raise UsageError(f"{its} two columns {field.name!r}. Rename one of them by AS or alias.")
         if stranger(field.dataType.jsonValue()) is not None:
+            cast = f"?select=CAST({field.name} AS STRING) AS {field.name}"
+            if name is None:
+                cast = f"frame.withColumn({field.name!r}, frame[{field.name!r}].cast('string'))"
             raise UsageError(
-                f"The rows {name!r} have the column {field.name!r} of type {field.dataType.simpleString()}, "
-                f"which cannot be sent to a worker. Leave it out, or cast it, as in ?select=CAST({field.name} AS "
-                f"STRING) AS {field.name}"
+                f"{its} the column {field.name!r} of type {field.dataType.simpleString()}, which cannot be sent to a "
+                f"worker. Leave it out, or cast it, as in {cast}"
             )
 
 

@@ -13,6 +13,7 @@ from megaflow.rows.packed_rows import unpack_rows
 from megaflow.spark.push import Parcel
 from megaflow.spark.query_spec import RowFrames, SparkSpec
 from megaflow.spark.row_packing import ROWS_FIRST, RowPacking, check_columns
+from tests.words import says
 
 types = pytest.importorskip("pyspark.sql.types")
 
@@ -98,6 +99,14 @@ def test_a_column_that_cannot_travel_is_named_with_its_type_before_anything_star
     with pytest.raises(UsageError) as refusal:
         find_rows({"orders": frame(*fields)})
     assert why in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_a_column_of_a_query_is_named_without_an_input() -> None:
+    with pytest.raises(UsageError) as refusal:
+        check_columns(None, frame(("id", LONG), ("wait", INTERVAL)))
+    said = str(refusal.value)
+    assert says(said, "The DataFrame has the column 'wait'", "frame.withColumn('wait', frame['wait'].cast('string'))")
+    assert "select=" not in said
 
 
 def test_rows_are_given_by_name() -> None:

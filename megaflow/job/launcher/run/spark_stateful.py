@@ -225,7 +225,7 @@ def stateful(*given: Any, **named: Any) -> Any:
 def check_frame(frame: Any, session: Any) -> None:
     """Raise UsageError for a frame whose rows cannot travel, or of another session."""
     check_session({ROWS: frame}, session)
-    check_columns(ROWS, frame)
+    check_columns(None, frame)
 
 
 def streaming_frame(options: FrameOptions, app: PickledFunction, rows: RowFrames, name: str, schema: str) -> Any:
