@@ -202,6 +202,8 @@ class NoAnswer(MegaflowError):
 class JobRecovers(NoAnswer):
     """A durable job has lost a process and resumes from its last checkpoint. It may have missed the request."""
 
+    job = restart = ""  # its name, and what it waits for; set if the request was not sent
+
 
 class ClusterError(MegaflowError):
     """The cluster cannot continue."""

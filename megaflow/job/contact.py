@@ -28,25 +28,25 @@ def conversation(
     connect: str | None,
     timeout: float,
     tell: Callable[[Silence], None] = lambda silence: None,
-    waits: bool = True,
+    back_seconds: float | None = None,
 ) -> Iterator[Conversation]:
     """Yield a conversation with the coordinator of a job: its name, or a Job that has no file. Raises MegaflowError.
 
     `tell` is called when the coordinator has been silent for two seconds, and then repeatedly. Its errors reach the
-    caller. With `waits`, this waits for a job that is recovering from a loss. Raises JobRecovers if the job is not back
-    within `timeout`, or if it loses a process before it has completed the request.
+    caller. This waits for a job that is recovering from a loss. Raises JobRecovers if the job is not back within
+    `back_seconds`, by default `timeout`, or if it loses a process before it has completed the request.
     """
     until = time.monotonic() + checked_timeout(timeout)  # to connect; each request then has its own timeout
+    back_until = until if back_seconds is None else time.monotonic() + back_seconds
     found = None
     if connect is None:
-        found = find_back(job, until if waits else 0.0, timeout)
+        found = find_back(job, back_until, timeout)
         host, port, secret, name = found.host, found.port, found.secret, f"job {found.name!r}"
     else:
         if job is not None:
             raise UsageError("--job and --connect both name a job. Give only one of them.")
         host, port = parse_address(connect, "--connect")
         secret, name = needed_secret("--connect"), f"the job at {connect}"
-
     patience = LAUNCHER_SECONDS
 
     def silent(sent: bool) -> str:
@@ -84,7 +84,7 @@ def conversation(
         except JobNotFound:  # perhaps the coordinator has left since the job's file was read
             client = again((host, port))
             if client is None and found is not None and has_lost(found, until - time.monotonic()):
-                back = find_back(found.name, until if waits else 0.0, timeout)
+                back = find_back(found.name, back_until, timeout)
                 client = reach(back.host, back.port, until)
             if client is None:
                 raise
@@ -139,10 +139,12 @@ def find_back(name: str | Job | None, until: float, timeout_seconds: float) -> J
     """
     while (found := name if isinstance(name, Job) else find(name)).recovering:
         if time.monotonic() >= until:
-            raise JobRecovers(
+            error = JobRecovers(
                 f"Job {found.name!r} lost a process and is recovering ({found.recovering}). It was not back "
                 f"within {timeout_seconds:g} s, so the request was not sent."
             )
+            error.job, error.restart = found.name, found.recovering
+            raise error
         time.sleep(RECOVERY_POLL_SECONDS)
     return found
 

@@ -73,14 +73,14 @@ def ask_launcher_of(where: Where) -> Silence:
     return Silence("", True)
 
 
-def explain(where: Where, tell: Callable[[Silence], None], waits: bool = True) -> Explanation:
+def explain(where: Where, tell: Callable[[Silence], None], back_seconds: float | None = None) -> Explanation:
     """Return what holds the output back; only the busy workers, if the coordinator is one of them.
 
-    Raises CoordinatorBusy if the launcher is suspended, and otherwise as `conversation` does. `tell` and `waits` are
-    for the conversation.
+    Raises CoordinatorBusy if the launcher is suspended, and otherwise as `conversation` does. `tell` and
+    `back_seconds` are for the conversation.
     """
     try:
-        with conversation(*where, giving_up(tell), waits) as talk:
+        with conversation(*where, giving_up(tell), back_seconds) as talk:
             report = commands.ask_explanation(talk)
             told = ask_launcher_of(where)
             return replace(report, busy=busy_now(report, told), output=told.output or None)
@@ -133,7 +133,7 @@ class Watcher:
     def _attend(self) -> Iterator[JobEvent | JobStatus]:
         """Yield what is wanted until the conversation ends, and then why."""
         try:
-            with conversation(*self._where, giving_up(self._tell), waits=False) as talk:
+            with conversation(*self._where, giving_up(self._tell), back_seconds=0.0) as talk:
                 while True:
                     due = time.monotonic() + STATUS_SECONDS
                     told = ask_launcher_of(self._where)

@@ -33,7 +33,9 @@ from megaflow.job.job_file import (
     republish,
     withdraw,
 )
+from megaflow.job.launcher.run import job_control
 from megaflow.job.launcher.run.door_keeper import DoorKeeper
+from megaflow.job.launcher.run.job_control import RunningJob
 from tests.job.offices import SECRET, Office
 from tests.ports import closed_port
 from tests.words import says
@@ -174,6 +176,14 @@ def test_a_launcher_stops_a_restart_that_waits(mute: Job, control: list[str]) ->
     with DoorKeeper(mute, {StopRestart: handle}, lambda: None):
         ended = CliRunner().invoke(cli, ["control", *control, "--timeout", "100"])
     assert (ended.exit_code, ended.stdout, answers) == (0, "the job has stopped\n", []), ended.output
+
+
+def test_a_program_gets_the_status_of_a_restart_that_waits(mute: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_control, "BACK_SECONDS", 0.1)
+    republish(replace(mute, recovering="restart 1 of 3: worker 1 was lost; 2 queued: no free slot"))
+    status = RunningJob("count", mute.pid, "kept").status()
+    assert (status.job, status.state, status.workers) == ("count", "recovering", ())
+    assert says(str(status.restart), "restart 1 of 3", "2 queued")
 
 
 def test_a_restart_that_cannot_be_stopped_is_named_with_the_time_given(mute: Job) -> None:

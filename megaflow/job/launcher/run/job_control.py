@@ -19,13 +19,14 @@ from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST
 from megaflow.control.reports import CheckpointStatus, Explanation, JobStatus, JoinReport, MoveReport, RemovalReport
 from megaflow.durable.commits import check_checkpoint_name
-from megaflow.errors import MegaflowError, ProtocolError, UsageError
+from megaflow.errors import JobRecovers, MegaflowError, ProtocolError, UsageError
 from megaflow.job.contact import conversation, stop
 from megaflow.job.job_file import present
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 
 TIMEOUT_SECONDS: Final = 60.0  # for the job to answer, as with `megaflow control`
+BACK_SECONDS: Final = 10.0  # for a job to be back after a loss, before its status is that it recovers
 
 
 def _check(call: str, kinds: tuple[type, ...], **given: Any) -> None:
@@ -45,8 +46,8 @@ class JobControl(abc.ABC):
     """
 
     @abc.abstractmethod
-    def _conversation(self) -> contextlib.AbstractContextManager[Conversation]:
-        """Open a connection to the job."""
+    def _conversation(self, back_seconds: float | None = None) -> contextlib.AbstractContextManager[Conversation]:
+        """Open a connection to the job. `back_seconds`: see `contact.conversation`."""
 
     def _pause(self, seconds: float) -> None:
         """Sleep, but not beyond the end of the job if that is known."""
@@ -60,10 +61,16 @@ class JobControl(abc.ABC):
     def status(self) -> JobStatus:
         """Return workers, rates, latency, bins and moves.
 
-        Waits less than two seconds for busy workers, and lists those that did not answer.
+        Waits less than two seconds for busy workers, and lists those that did not answer. If the job has lost a process
+        and is not back after ten seconds, the state is "recovering", `restart` says why, and there are no workers.
         """
-        with self._conversation() as talk:
-            return commands.ask_status(talk, tables=True, partial=True, ledger=True)
+        try:
+            with self._conversation(BACK_SECONDS) as talk:
+                return commands.ask_status(talk, tables=True, partial=True, ledger=True)
+        except JobRecovers as error:
+            if not error.restart:
+                raise
+            return JobStatus(error.job, "recovering", None, None, (), (), restart=error.restart)
 
     def explain(self) -> Explanation:
         """Return the operator, worker and time that hold the output back."""
@@ -202,7 +209,7 @@ class OpenControl(JobControl):
 
     talk: Callable[[], contextlib.AbstractContextManager[Conversation]]
 
-    def _conversation(self) -> contextlib.AbstractContextManager[Conversation]:
+    def _conversation(self, back_seconds: float | None = None) -> contextlib.AbstractContextManager[Conversation]:
         return self.talk()
 
 
@@ -221,8 +228,8 @@ class RunningJob(JobControl):
         """Stop the job, as `megaflow control stop` does: it processes what was read. Raises JobNotFound."""
         stop(self.name, None, TIMEOUT_SECONDS, drain=drain)
 
-    def _conversation(self) -> contextlib.AbstractContextManager[Conversation]:
-        return conversation(self.name, None, TIMEOUT_SECONDS)
+    def _conversation(self, back_seconds: float | None = None) -> contextlib.AbstractContextManager[Conversation]:
+        return conversation(self.name, None, TIMEOUT_SECONDS, back_seconds=back_seconds)
 
 
 def jobs() -> list[RunningJob]:

@@ -161,7 +161,7 @@ class LivePage:
 def explained(where: Where) -> Explanation | None:
     """Return what holds the output back; None if the job does not answer, which the watcher notices also."""
     try:
-        return explain(where, lambda silence: None, waits=False)
+        return explain(where, lambda silence: None, back_seconds=0.0)
     except MegaflowError:
         return None
 

@@ -152,8 +152,8 @@ class FrameJob(JobControl):
                 break
         return query
 
-    def _conversation(self) -> contextlib.AbstractContextManager[Conversation]:
-        return self.handle._conversation()
+    def _conversation(self, back_seconds: float | None = None) -> contextlib.AbstractContextManager[Conversation]:
+        return self.handle._conversation(back_seconds)
 
 
 @takes_arguments(StatefulOptions)

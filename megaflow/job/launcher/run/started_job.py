@@ -287,9 +287,9 @@ class JobHandle(JobControl):
             self._awaited.remove(raises)
 
     @contextlib.contextmanager
-    def _conversation(self) -> Iterator[Any]:
+    def _conversation(self, back_seconds: float | None = None) -> Iterator[Any]:
         """Yield a conversation with the job. Raises as `_check_running` if the job has ended or ends meanwhile."""
-        with self._telling_end() as job, conversation(job, None, TIMEOUT_SECONDS) as talk:
+        with self._telling_end() as job, conversation(job, None, TIMEOUT_SECONDS, back_seconds=back_seconds) as talk:
             yield talk
 
     @contextlib.contextmanager
