@@ -25,7 +25,7 @@ import pytest
 
 import megaflow
 from megaflow.control.client import commands
-from megaflow.errors import ClusterError, CommandRefused, JobNotFound, PeerFailed, PeerLost, UsageError
+from megaflow.errors import ClusterError, CommandRefused, JobNotFound, JobRecovers, PeerFailed, PeerLost, UsageError
 from megaflow.job.launcher.outputs.program_output import ProgramWriter
 from megaflow.job.launcher.outputs.writer import ListWriter
 from megaflow.job.launcher.program.function_pickler import pickle_app
@@ -113,6 +113,18 @@ def test_a_command_under_way_when_the_job_ends_finds_no_job(monkeypatch: pytest.
         ends.set()
         with pytest.raises(JobNotFound, match="has ended"):
             job.status()
+
+
+def test_a_status_is_asked_again_after_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = commands.ask_status
+
+    def lose(*_: Any, **__: Any) -> None:
+        monkeypatch.setattr(commands, "ask_status", ask)
+        raise JobRecovers("Job 'job' lost a process and is resuming")
+
+    with begin(dataflow, endless(threading.Event())) as job:
+        monkeypatch.setattr(commands, "ask_status", lose)
+        assert job.status().workers
 
 
 def test_a_job_that_does_not_answer_as_it_ends_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:

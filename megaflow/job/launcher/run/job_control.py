@@ -64,13 +64,16 @@ class JobControl(abc.ABC):
         Waits less than two seconds for busy workers, and lists those that did not answer. If the job has lost a process
         and is not back after ten seconds, the state is "recovering", `restart` says why, and there are no workers.
         """
-        try:
-            with self._conversation(BACK_SECONDS) as talk:
-                return commands.ask_status(talk, tables=True, partial=True, ledger=True)
-        except JobRecovers as error:
-            if not error.restart:
-                raise
-            return JobStatus(error.job, "recovering", None, None, (), (), restart=error.restart)
+        for last in False, True:
+            try:
+                with self._conversation(BACK_SECONDS) as talk:
+                    return commands.ask_status(talk, tables=True, partial=True, ledger=True)
+            except JobRecovers as error:
+                if error.restart:
+                    return JobStatus(error.job, "recovering", None, None, (), (), restart=error.restart)
+                if last:  # it lost a process while it was asked, twice
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     def explain(self) -> Explanation:
         """Return the operator, worker and time that hold the output back."""
