@@ -3,15 +3,22 @@
 import re
 import shutil
 import signal
+import sys
 import time
+from ast import literal_eval
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from tests.cluster.processes import Run, wait_until
+from tests.cluster.processes import Process, Run, spark_environment, wait_until
+from tests.results import check_equal
 from tests.spark.standalone import Standalone
+from tests.spark.test_several_queries import add_file
 from tests.spark.test_standalone import FedOnExecutors, lose_a_machine
+from tests.spark.test_stateful import written
 from tests.spark.test_workers_on_executors import WAIT_SECONDS
 from tests.words import says
 
@@ -23,6 +30,36 @@ pytestmark = [
 ]
 
 LACK = "3 queued: no free slot: 3 worker processes and Spark's own source need 4 slots, but Spark has 2"
+PROGRAM = """
+import os, sys, time
+from pyspark.sql import SparkSession
+import megaflow.spark
+
+def count(key, row, total):
+    total = (total or 0) + 1
+    return total, [(key, total)]
+
+def dataflow(flow):
+    return flow.rows().map(lambda row: (row[0], row)).stateful_state_machine(count)
+
+if __name__ == "__main__":
+    master, host = sys.argv[1:]
+    builder = SparkSession.builder.master(master).config("spark.driver.host", host).config("spark.ui.enabled", "false")
+    spark = builder.config("spark.executor.memory", "900m").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    frame = spark.readStream.schema("k STRING").option("maxFilesPerTrigger", 1).json("in")
+    options = {"processes": 3, "state": "kept", "checkpoint_every": 0.3}
+    with megaflow.spark.run(frame, dataflow, "k STRING, n LONG", **options) as run:
+        writer = run.results.writeStream.option("checkpointLocation", "checkpoint")
+        query = run.start_query(lambda: writer.start("out"))
+        while not os.path.exists("stop") and run.job.status().state != "recovering":
+            time.sleep(0.1)
+        print(run.job.status().restart, flush=True)
+        run.job.stop()
+    assert run.job.wait().stopped_at
+    query.stop()
+    print(*(tuple(row) for row in spark.read.parquet("out").collect()), sep="\\n", flush=True)
+    spark.stop()
+"""
 COMMAND_SECONDS = 200.0  # less than the timeout of the commands in `Run`, for which a stop waited in vain
 
 
@@ -76,3 +113,45 @@ def test_a_restart_that_waits_for_slots_can_be_stopped(tmp_path: Path, cluster: 
     finally:
         run.process.finish()
     fed.check()
+
+
+def test_a_program_stops_a_restart_that_waits_for_slots(tmp_path: Path, cluster: Standalone) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    environment = spark_environment(tmp_path, SPARK_LOCAL_IP=cluster.here.address)
+    rows, out, wanted = tmp_path / "in", tmp_path / "out", Counter[str]()
+
+    def start() -> Process:
+        """Add files, start the program, and wait until it has read one of them."""
+        cluster.mend()
+        before = written(out)
+        for _ in range(5):
+            keys = [f"k{number % 7}" for number in range(20)]
+            add_file(rows, wanted.total(), [{"k": key} for key in keys])
+            wanted.update(keys)
+        words = [sys.executable, "program.py", cluster.url, cluster.here.address]
+        program = Process(words, env=environment, cwd=tmp_path)
+        until(lambda: written(out) > before, program)
+        return program
+
+    def until(condition: Callable[[], bool], program: Process) -> None:
+        wait_until(lambda: condition() or program.poll() is not None, WAIT_SECONDS)
+        assert program.poll() is None, [*program.output, *program.errors]
+
+    first = start()
+    try:
+        lose_a_machine(cluster)
+        ended = first.end(WAIT_SECONDS)
+    finally:
+        first.finish()
+    assert ended.code == 0 and says(ended.output, "restart 1 of 3", "3 queued: no free slot"), ended.errors
+    second = start()
+    try:
+        until(lambda: written(out) == wanted.total(), second)
+        (tmp_path / "stop").touch()
+        ended = second.end(WAIT_SECONDS)
+    finally:
+        second.finish()
+    assert ended.code == 0, ended.errors
+    found = Counter(map(literal_eval, ended.output.splitlines()[1:]))
+    check_equal(found, Counter((key, n) for key, last in wanted.items() for n in range(1, last + 1)))
