@@ -9,7 +9,8 @@ commit is not that of its checkpoint: files are numbered without a gap, but chec
 1. The bytes contain the name of each field; STORED_AS has the fields with another name there. Each value has exactly
    the declared type, at every level; otherwise the file is damaged. A field in LATER is written only if it differs from
    the value there, and a missing one has that value. Only a file of an earlier format may lack any other field, which
-   then has its default.
+   then has its default. A field that is not known comes from a newer megaflow, as the checksum shows that the file is
+   not damaged.
 2. A segment is needed as long as one bin of one operator was not written whole after it: see `needed`.
 """
 
@@ -24,7 +25,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 
 from megaflow.durable.segments import SEGMENT_NAME, SegmentRef, check_format, damaged
-from megaflow.errors import MegaflowError, UsageError
+from megaflow.errors import MegaflowError, StoreError, UsageError
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
@@ -271,7 +272,7 @@ def commit_numbers(names: Iterable[str]) -> list[int]:
 def commit_from_bytes(name: str, content: bytes) -> Commit:
     """Return the commit in a file.
 
-    Raises StoreDamaged with the place if the content has changed, StoreError if it has another version.
+    Raises StoreDamaged with the place if the content has changed, StoreError if a newer megaflow wrote it.
     """
     if len(content) < _START.size:
         raise damaged(name, len(content), "it ends too early")
@@ -284,6 +285,11 @@ def commit_from_bytes(name: str, content: bytes) -> Commit:
         raise damaged(name, _START.size, f"{len(rest)} bytes do not have the length or checksum given before them")
     try:
         commit = _built(Commit, decode(rest), version < COMMIT_FORMAT)
+    except _LaterField as error:
+        raise StoreError(
+            f"{name} has {error}, which this megaflow does not know: a newer one wrote it. Use that one, or put back "
+            "the copy of the store from before the upgrade."
+        ) from error
     except (MegaflowError, TypeError) as error:
         raise damaged(name, _START.size, str(error)) from error
     assert isinstance(commit, Commit)
@@ -362,6 +368,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
+class _LaterField(Exception):
+    """A record has a field that its class lacks; the text names it."""
+
+
 _hints: Final = cache(get_type_hints)  # of a record
 
 
@@ -373,7 +383,7 @@ def _required(record: type) -> frozenset[str]:
 def _built(hint: Any, value: Any, older: bool) -> Any:
     """Return the value of type `hint` that a plain value represents. Raises TypeError if there is none.
 
-    `older`: fields with a default may be missing.
+    `older`: fields with a default may be missing. Raises _LaterField if a field is not known.
     """
     origin, kinds = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
@@ -382,7 +392,9 @@ def _built(hint: Any, value: Any, older: bool) -> Any:
             value = LATER.get(hint.__name__, {}) | {names.get(name, name): each for name, each in value.items()}  # type: ignore[union-attr]
         hints = _hints(hint)  # type: ignore[arg-type]
         required = _required(hint) if older else hints.keys()  # type: ignore[arg-type]
-        if type(value) is dict and required <= value.keys() <= hints.keys():
+        if type(value) is dict and required <= value.keys():
+            if later := sorted(map(str, value.keys() - hints.keys())):
+                raise _LaterField(f"the field {later[0]!r:.80}")
             return hint(**{name: _built(hints[name], each, older) for name, each in value.items()})  # type: ignore[operator]
     elif origin is UnionType:
         return None if value is None and NoneType in kinds else _built(kinds[0], value, older)

@@ -25,7 +25,9 @@ from megaflow.durable.commits import (
 )
 from megaflow.durable.segments import SegmentRef, segment_name
 from megaflow.errors import StoreDamaged, StoreError, UsageError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.encode import encode
+from tests.words import says
 
 FULL = Commit(
     number=42,
@@ -102,6 +104,30 @@ def test_a_commit_that_is_cut_off_anywhere_or_goes_on_is_damaged() -> None:
 def test_a_commit_under_the_name_of_another_is_damaged() -> None:
     with pytest.raises(StoreDamaged, match="it is commit 42"):
         commit_from_bytes(commit_name(43), FULL.to_bytes())
+
+
+@dataclass(frozen=True, slots=True)
+class LaterCommit(Commit):
+    shards: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LaterCut(OperatorCut):
+    layout: str = "wide"
+
+
+@pytest.mark.parametrize(
+    "later, field",
+    [
+        (LaterCommit(42, 40, 310, 3), "shards"),
+        (replace(FULL, operators=(LaterCut("count", "state_machine", (39,)),)), "layout"),
+    ],
+)
+def test_fields_of_a_newer_megaflow_are_no_damage(later: Commit, field: str) -> None:
+    with pytest.raises(StoreError) as refused:
+        commit_from_bytes(NAME, later.to_bytes())
+    assert not isinstance(refused.value, StoreDamaged)
+    assert says(str(refused.value), NAME, repr(field), "a newer one wrote it", "from before the upgrade")
 
 
 def test_a_commit_of_another_version_is_refused_with_what_to_do() -> None:
