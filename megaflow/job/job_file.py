@@ -11,9 +11,10 @@
    process that finds the file of a dead launcher removes it, unless the file is another user's. A launcher that
    replaces an unresponsive one also removes its file.
 4. An entry that cannot be judged stays, and its name is taken: the file of a launcher in another namespace, and an
-   entry that is not a job file of this version, or not a file at all. This check never waits and never reads much. The
-   lock of a store decides about a launcher in another namespace: a launcher that gets the lock reads which launchers
-   had it, and these are gone. So a container that was killed restarts under its name.
+   entry that is not a job file, or not a file at all. Another version's file may have other fields. Those that this
+   version lacks do not matter, so a job that was killed and then upgraded gets its name again. This check never waits
+   and never reads much. The lock of a store decides about a launcher in another namespace: a launcher that gets the
+   lock reads which launchers had it, and these are gone. So a container that was killed restarts under its name.
 5. Before a process removes or replaces a file, it locks the folder and checks which job owns the file. So a job touches
    only its own file.
 6. An empty file .NAME.ended records that a job of this name has ended. The newest ENDED_MAX of these files stay.
@@ -30,7 +31,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from megaflow.errors import CommandRefused, JobNotFound, NoPrivateFolder, UsageError
@@ -63,6 +64,9 @@ class Job:
     recovering: str = ""  # if not empty, `attempt` is about to begin; which restart of how many, and why
     lock: str = ""  # the launcher's entry in the lock of its store; "": it has no store
     folder: str | None = ""  # the file's folder, not stored in the file; "": this user's; None: there is no file
+
+
+FIELDS = frozenset(field.name for field in fields(Job))
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,11 +302,12 @@ def publish_numbered(job: Job, replaced: FormerLaunchers = NOBODY) -> tuple[Job,
 
 
 def read(path: Path) -> Job | None:
-    """Return the job that a file describes. None if there is no file, or it is not a job file of this version."""
+    """Return the job that a file describes. None if there is no file, or this version cannot read it: see rule 4."""
     try:
-        job = Job(**json.loads(_content(path)))
+        known = {name: value for name, value in json.loads(_content(path)).items() if name in FIELDS}
+        job = Job(**known)
         return job if job.name == path.stem and _is_sound(job) else None
-    except (OSError, TypeError, ValueError, RecursionError):
+    except (OSError, AttributeError, TypeError, ValueError, RecursionError):
         return None
 
 

@@ -257,7 +257,7 @@ WRONG = [
         for wrong in (
             {"pid": 10**30}, {"pid": 2**40}, {"pid": -1}, {"pid": 0}, {"pid": True}, {"pid": "1"}, {"port": 70_000},
             {"port": None}, {"host": "ä"}, {"host": 7}, {"secret": None}, {"secret": "\ud800"}, {"started": 7},
-            {"name": "b"}, {"name": 7}, {"more": 1},
+            {"name": "b"}, {"name": 7},
         )
     ),
 ]  # fmt: skip
@@ -272,6 +272,27 @@ def test_a_file_that_is_no_job_is_passed_by_and_stays(runtime_folder: Path, text
     with pytest.raises(CommandRefused, match="of another version of megaflow"):
         publish(job("a"))
     assert path.read_text() == text
+
+
+def of_another_version(path: Path, job: Job) -> None:
+    """Write a job's file as a version does that has a field of its own and lacks another one."""
+    there = {name: value for name, value in asdict(job).items() if name not in ("attempt", "folder")}
+    path.write_text(json.dumps(there | {"shards": 3}))
+
+
+def test_name_of_a_dead_job_of_another_version_is_free(runtime_folder: Path) -> None:
+    path = publish(job("a"))
+    of_another_version(path, replace(job("a"), pid=dead_pid()))
+    assert read(publish(job("a"))) == job("a")
+    of_another_version(path, replace(job("a"), pid=dead_pid()))
+    assert not list(present()) and not path.exists()
+
+
+def test_living_job_of_another_version_is_found_and_keeps_its_name(runtime_folder: Path) -> None:
+    of_another_version(publish(job("a")), job("a"))
+    assert find(None) == job("a")
+    with pytest.raises(CommandRefused, match="is running already"):
+        publish(job("a"))
 
 
 def test_a_folder_that_others_can_enter_is_refused(runtime_folder: Path) -> None:
