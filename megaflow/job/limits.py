@@ -5,6 +5,8 @@
 2. Python reports a thread that cannot be started as a RuntimeError, which has no errno.
 3. In workers, only megaflow's own errors and a lack of memory are reworded. An error of a system call in a user's
    function keeps its traceback.
+4. A full or faulty disk and a taken port may be mended while a supervisor tries again. A running job with a store then
+   exits with 75, and the next start must not exit with a code after which the supervisor gives up.
 """
 
 import errno
@@ -14,9 +16,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from megaflow.errors import LimitReached, OutputError, StateKept, StoreError
+from megaflow.errors import LimitReached, OutputError, StateKept, StoreError, UsageError
 
-FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+PASSING: Final = {
+    errno.ENOSPC: "free some room", errno.EDQUOT: "free some room",
+    errno.EIO: "mend the disk", errno.EROFS: "make the disk writable", errno.ESTALE: "mount the disk again",
+    errno.EADDRINUSE: "free the port", errno.EADDRNOTAVAIL: "wait until this machine has the address",
+}  # fmt: skip
+"""Faults of the machine that others may mend while a supervisor tries again -> what they have to do."""
 NO_THREAD: Final = "can't start new thread"
 NO_TEMPORARY: Final = "No usable temporary directory"  # begins Python's text, and its list of those that it has tried
 FILES_SUGGESTED: Final = 1024
@@ -95,12 +102,14 @@ def telling_limits() -> Iterator[None]:
 
 
 @contextmanager
-def telling_full_disks(state: str | None) -> Iterator[None]:
-    """Raise StateKept if a job with a store cannot start because a disk is full: a supervisor has to try again."""
+def telling_passing_faults(state: str | None) -> Iterator[None]:
+    """Raise StateKept if a job with a store cannot start now, but perhaps later: a supervisor has to try again."""
     try:
         yield
-    except (StoreError, OutputError) as error:
-        if state is None or not isinstance(error.__cause__, OSError) or error.__cause__.errno not in FULL:
+    except (StoreError, OutputError, UsageError) as error:
+        cause = error.__cause__
+        remedy = PASSING.get(cause.errno or 0) if state is not None and isinstance(cause, OSError) else None
+        if remedy is None:
             raise
-        text = f"{str(error).rstrip('.')}; the job did not start: free some room, then run the same command again"
+        text = f"{str(error).rstrip('.')}. The job did not start; {remedy}, then run the same command again."
         raise StateKept(text) from error

@@ -2,9 +2,11 @@
 
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -159,25 +161,67 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing_but_checkpoints(counted: 
     counted.check()
 
 
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """A word count that starts again and again, with a new file of two words each time."""
+
+    folder: Path
+    store: Path
+    output: Path
+
+    def start(self, name: str, *more: str) -> Ended:
+        (self.folder / "words").mkdir(exist_ok=True)
+        (self.folder / "words" / name).write_text("a b\n")
+        command = ["run", str(ROOT / "apps" / "wordcount.py"), "--lines", str(self.folder / "words"), *more]
+        places = ["--state", str(self.store), "--output", f"jsonl:{self.output}"]
+        return Process([sys.executable, "-m", "megaflow", *command, *places]).end()
+
+    def check_refused(self, name: str, *more: str, words: str) -> None:
+        """Check that a start is worth another try, because of these words."""
+        ended = self.start(name, *more)
+        assert ended.code == 75 and says(ended.errors, words, "did not start"), ended.errors
+
+    def check_counts(self, name: str, words: int, *more: str) -> None:
+        ended = self.start(name, *more)
+        assert ended.code == 0, ended.errors
+        check_equal(self.output.read_text().count("\n"), words, ended.errors)
+
+
 @pytest.mark.parametrize("is_new", [False, True], ids=["resumed", "new"])
 def test_start_on_a_full_disk_is_worth_another_try(small_disk: Path, tmp_path: Path, is_new: bool) -> None:
-    store, words, ballast = small_disk / "store", tmp_path / "words", small_disk / "ballast"
-    words.mkdir()
-
-    def count(name: str) -> Ended:
-        (words / name).write_text("a b\n")
-        command = ["run", str(ROOT / "apps" / "wordcount.py"), "--lines", str(words), "--state", str(store)]
-        return Process([sys.executable, "-m", "megaflow", *command, "--output", f"jsonl:{tmp_path / 'out'}"]).end()
-
+    job, ballast = Restarted(tmp_path, small_disk / "store", tmp_path / "out"), small_disk / "ballast"
     if not is_new:
-        assert count("1.txt").code == 0
+        job.check_counts("1.txt", 2)
     fill(ballast)
-    refused = count("2.txt")
-    assert refused.code == 75 and says(refused.errors, "No space left on device", "did not start"), refused.errors
+    job.check_refused("2.txt", words="No space left on device")
     ballast.unlink()
-    ended = count("2.txt")
-    assert ended.code == 0, ended.errors
-    check_equal((tmp_path / "out").read_text().count("\n"), 2 if is_new else 4, ended.errors)
+    job.check_counts("2.txt", 2 if is_new else 4)
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["resumed", "new"])
+@pytest.mark.parametrize("on_disk", ["store", "out"])
+def test_start_on_a_read_only_disk_is_worth_another_try(
+    small_disk: Path, tmp_path: Path, on_disk: str, is_new: bool
+) -> None:
+    places = {name: (small_disk if name == on_disk else tmp_path) / name for name in ("store", "out")}
+    job = Restarted(tmp_path, places["store"], places["out"])
+    if not is_new:
+        job.check_counts("1.txt", 2)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    job.check_refused("2.txt", words="Read-only file system")
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    job.check_counts("2.txt", 2 if is_new else 4)
+
+
+@pytest.mark.parametrize("option", ["--metrics", "--web", "--listen"])
+def test_start_at_a_taken_port_is_worth_another_try(tmp_path: Path, option: str) -> None:
+    if option != "--listen":
+        pytest.importorskip("aiohttp", reason="the page needs megaflow[web]")
+    job = Restarted(tmp_path, tmp_path / "store", tmp_path / "out")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        job.check_refused("1.txt", option, f"127.0.0.1:{port}", words="Address already in use")
+    job.check_counts("1.txt", 2, option, f"127.0.0.1:{port}")
 
 
 def test_a_disk_that_fails_to_sync_or_is_read_only_for_a_while_costs_nothing_but_checkpoints(

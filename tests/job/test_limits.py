@@ -6,9 +6,9 @@ import tempfile
 
 import pytest
 
-from megaflow.errors import LimitReached
+from megaflow.errors import LimitReached, MegaflowError, OutputError, StateKept, StoreError, UsageError
 from megaflow.job import limits
-from megaflow.job.limits import limit_text, shortage_text, start_text, telling_limits
+from megaflow.job.limits import limit_text, shortage_text, start_text, telling_limits, telling_passing_faults
 from tests.rights import without_room
 
 HAVE = {
@@ -54,6 +54,35 @@ def test_other_errors_stay_as_they_are(error: BaseException, monkeypatch: pytest
     assert limit_text(error) == shortage_text(error) == ""
     with pytest.raises(type(error)), telling_limits():
         raise error
+
+
+def start_with(state: str | None, kind: type[MegaflowError], number: int) -> None:
+    with telling_passing_faults(state):
+        raise kind("It is refused.") from OSError(number, "…")
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "remedy"),
+    [
+        (StoreError, errno.ENOSPC, "free some room"),
+        (StoreError, errno.EIO, "mend the disk"),
+        (OutputError, errno.EROFS, "make the disk writable"),
+        (UsageError, errno.EROFS, "make the disk writable"),
+        (UsageError, errno.EADDRINUSE, "free the port"),
+    ],
+)
+def test_start_that_may_succeed_later_keeps_state(kind: type[MegaflowError], number: int, remedy: str) -> None:
+    with pytest.raises(StateKept, match=rf"^It is refused\. The job did not start; {remedy}, then"):
+        start_with("kept", kind, number)
+    with pytest.raises(kind, match=r"^It is refused\.$"):
+        start_with(None, kind, number)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT, errno.EFBIG])
+def test_start_that_a_user_must_mend_is_refused(number: int) -> None:
+    for kind in (StoreError, OutputError, UsageError):
+        with pytest.raises(kind, match=r"^It is refused\.$"):
+            start_with("kept", kind, number)
 
 
 @pytest.mark.usefixtures("limited")

@@ -57,7 +57,7 @@ from megaflow.job.launcher.run.process_starter import ProcessStarter, check_crow
 from megaflow.job.launcher.run.published_job import published, replaced_by
 from megaflow.job.launcher.run.run_summary import RunSummary
 from megaflow.job.launcher.run.supervision import Supervision, is_loss
-from megaflow.job.limits import telling_full_disks, telling_limits
+from megaflow.job.limits import telling_limits, telling_passing_faults
 from megaflow.job.memory_limit import size_text
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import JobSpec, gc_threshold
@@ -121,8 +121,7 @@ def launch(
     check_own_folders(spec, options.lines, job_input)
     with contextlib.ExitStack() as stack:
         received = stack.enter_context(watched_signals(signals))
-        if options.page is not None:
-            stack.enter_context(options.page)
+        open_page(options, stack)
         stack.enter_context(profile_folder(spec.profile, report))  # exits when no child lives any more
         secret = given_secret() or secrets.token_hex(32)
         place = stack.enter_context(open_place(spec, job_input, secret.encode(), report))
@@ -131,7 +130,7 @@ def launch(
         if spec.state is not None:
             keeper = stack.enter_context(closing(open_store(spec, job_input), received))
             open_output = open_output if keeper.is_new else options.resume_output or open_output
-        with received.interruptible(), telling_full_disks(spec.state):
+        with received.interruptible(), telling_passing_faults(spec.state):
             output, begun = begin_writing(writer := open_output(), keeper, spec, job_input, report)
             stack.enter_context(closing(output, received))
         served = writer.served(secret.encode(), output.fail)
@@ -265,21 +264,32 @@ def input_of(options: LaunchOptions, report: Callable[[str], None]) -> JobInput:
     return job_input
 
 
+def open_page(options: LaunchOptions, stack: contextlib.ExitStack) -> None:
+    """Open the ports of the job's page until `stack` closes. Raises UsageError, or StateKept if one is not free."""
+    if options.page is not None:
+        with telling_passing_faults(options.spec.state):
+            stack.enter_context(options.page)
+
+
 def open_place(
     spec: JobSpec, job_input: JobInput, secret: bytes, report: Callable[[str], None]
 ) -> AbstractContextManager[LocalProvisioner | processes.SparkProvisioner]:
-    """Return the provisioner of the processes. Raises UsageError, or SourceError if Spark cannot start here."""
+    """Return the provisioner of the processes.
+
+    Raises UsageError, SourceError if Spark cannot start here, or StateKept if an address is not free.
+    """
     for source in job_input.spark_specs:
         spark.check_spark(source)
     if spec.on is None:
-        return LocalProvisioner(spec.listen, spec.processes, spec.state is not None)
+        with telling_passing_faults(spec.state):
+            return LocalProvisioner(spec.listen, spec.processes, spec.state is not None)
     files = [split.path for split in job_input.splits]
     return processes.SparkProvisioner(spec, secret, job_input.spark is not None or spec.results, files, report)
 
 
 def open_store(spec: JobSpec, job_input: JobInput) -> store.StoreKeeper:
-    """Open the store of a job as `store.open_store` does. Raises StateKept if its disk is full."""
-    with telling_full_disks(spec.state):
+    """Open the store of a job as `store.open_store` does. Raises StateKept if its disk is full or at fault."""
+    with telling_passing_faults(spec.state):
         return store.open_store(spec, job_input)
 
 
