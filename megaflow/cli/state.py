@@ -1,6 +1,7 @@
 """The commands of `megaflow state`, which look at a store of durable state; a job may be using it or not."""
 
 import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -10,7 +11,7 @@ import click
 
 from megaflow.cli.help import Command
 from megaflow.cli.json_records import to_json
-from megaflow.cli.options import answer, option, ticked
+from megaflow.cli.options import answer, option, runtime_dir, ticked
 from megaflow.cli.text import bytes_text, table_text
 from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.control.wording import quantity
@@ -70,6 +71,7 @@ def verify_store(directory: str, as_json: bool) -> None:
 @click.command("rm", cls=Command)
 @DIRECTORY
 @click.argument("name", metavar="NAME")
+@runtime_dir
 @AS_JSON
 def remove_name(directory: str, name: str, as_json: bool) -> None:
     """Remove the name of a checkpoint.
@@ -83,9 +85,14 @@ def remove_name(directory: str, name: str, as_json: bool) -> None:
     open_to_look(directory).close_folder()  # `open_for_a_job` would create a missing store
     try:
         folder = open_for_a_job(directory)
-    except StoreError:
+    except StoreError as error:
         if (job := job_of(directory)) is None:
-            raise
+            if error.__cause__ is not None or (holder := lock_holder(directory)) is None:
+                raise  # not its lock, or a job of another machine
+            raise StoreError(
+                f"the store {directory} is in use by process {holder} on {socket.gethostname()}, of which there is no "
+                "job file: name its folder by --runtime-dir"
+            ) from error
         answered = ask_launcher(job, DropName(name), NameDropped, DROP_SECONDS)
         if answered.refused is not None:
             raise StoreError(answered.refused) from None

@@ -580,7 +580,8 @@ def test_a_job_of_its_own_begins_with_a_checkpoint_that_has_a_name(counted: Coun
     assert run.control("checkpoint", "--name", "second").returncode == 0
     again = run.control("checkpoint", "--name", "second")
     assert again.returncode == 1 and "another checkpoint is already named 'second'" in again.stderr
-    dropped = CliRunner(env=run.environment).invoke(cli, ["state", "rm", str(counted.store), "second"])
+    jobs = run.environment["XDG_RUNTIME_DIR"]
+    dropped = CliRunner().invoke(cli, ["state", "rm", str(counted.store), "second", "--runtime-dir", jobs])
     assert dropped.exit_code == 0, dropped.output
     copied = CliRunner().invoke(cli, ["state", "copy", str(counted.store), str(counted.folder / "copy")])
     assert copied.exit_code == 0, copied.output
