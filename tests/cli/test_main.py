@@ -186,7 +186,7 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "-", "--max-skew", "-1"], "--max-skew must be a number of seconds above 0"),
         (["run", "APP", "--lines", "-", "--drain-timeout", "nan"], "--drain-timeout must be a number of seconds above"),
         (["run", "APP", "--join", "x", "--drain-timeout", "1"], "--drain-timeout does not go with --join"),
-        (["run", "APP", "--lines", "-", "--processes", "1000"], "To lift the limit, give megaflow run --oversubscribe"),
+        (["run", "APP", "--lines", "-", "--processes", "1000"], "To lift the limit, give --oversubscribe"),
         (["run", "APP", "--lines", "-", "--workers", "1000"], "--workers: 1000 is more than"),
         (["control", "add-worker"], "Did you mean 'add-workers'"),
         (["control", "add-workers"], "N"),

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from megaflow import spark
-from megaflow.errors import StoreError, UsageError
+from megaflow.errors import MegaflowError, StoreError, UsageError
 from megaflow.job.launcher.program.function_pickler import pickle_app
 from megaflow.job.launcher.program.program_modules import source_of
 from megaflow.job.launcher.run.python_function import run
 from megaflow.timely.communication.codec.array_types import LIBRARIES
 from megaflow.timely.communication.codec.encode import of_main
 from tests.test_floor_plan import ROOT
+from tests.words import says
 
 
 def outer(word: str) -> str:
@@ -118,3 +119,15 @@ def test_where_processes_are_to_run_is_refused_before_anything_starts() -> None:
         run(print, lines=["a"], on="spark:local[1]", processes=2)
     with pytest.raises(UsageError, match=r"^The rows 'orders' must be a DataFrame of Spark, not 'orders.csv' \(str\)"):
         spark.run({"orders": "orders.csv"}, print)
+
+
+@pytest.mark.parametrize("more", [{}, {"follow": True}])
+def test_error_leaves_commands_for_the_shell_as_they_are(more: dict[str, Any]) -> None:
+    with pytest.raises(MegaflowError) as refused:
+        run(outer, lines="/dev/null", **more)
+    assert says(str(refused.value), "it is a device", "cat /dev/null | megaflow run … --lines -")
+
+
+def test_error_names_arguments_in_place_of_options() -> None:
+    with pytest.raises(UsageError, match=r"^processes: 1000 is more .* give oversubscribe\.$"):
+        run(outer, lines=["a"], processes=1000)

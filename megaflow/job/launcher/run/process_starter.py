@@ -157,5 +157,5 @@ def check_crowd(option: str, count: int, spec: JobSpec) -> None:
     if count > most and not spec.oversubscribe:
         raise UsageError(
             f"{option}: {count} is more than {most}, the most that this machine with {cores} cores runs by "
-            "default. To lift the limit, give megaflow run --oversubscribe."
+            "default. To lift the limit, give --oversubscribe."
         )

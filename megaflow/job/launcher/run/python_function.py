@@ -31,6 +31,7 @@ from megaflow.spark.cluster import master_of
 from megaflow.spark.worker_settings import parse_conf
 
 OBSERVED = "megaflow"
+COMMAND = r"megaflow [a-z]+ (?:(?![,;]|\.(?:\s|$)).)*"  # in a message; it is for a shell, also if the caller is Python
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -317,16 +318,18 @@ def naming_arguments() -> Iterator[None]:
 
 
 def with_arguments(text: str) -> str:
-    """Return a message with the arguments of `run` in place of command-line options.
+    """Return a message with the arguments of `run` in place of command-line options, except in commands for a shell.
 
     >>> with_arguments("--state: name another --state folder, or --checkpoint-every 5, but not --else")
     'state: name another state= folder, or checkpoint_every= 5, but not --else'
+    >>> with_arguments("--follow: pipe it in: cat x.fifo | megaflow run … --lines -, without --follow")
+    'follow: pipe it in: cat x.fifo | megaflow run … --lines -, without follow'
     """
     names = inspect.signature(run).parameters
 
     def named(found: re.Match[str]) -> str:
-        name = found[1].replace("-", "_")
+        name = (found[1] or "").replace("-", "_")
         return found[0] if name not in names else name + ("=" if found[2] == " " else "") + found[2]
 
-    text = re.sub(r"(?<!\S)--([a-z-]+)( (?!must)|(?=[^a-z-]|$))", named, text)
+    text = re.sub(COMMAND + r"|(?<!\S)--([a-z-]+)( (?!must)|(?=[^a-z-]|$))", named, text)
     return text.replace("the same command", "the same call")
