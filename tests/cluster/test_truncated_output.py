@@ -114,5 +114,5 @@ def test_lost_worker_before_that_checkpoint_ends_job(rotated: Rotated, tmp_path:
     children = subprocess.run(["pgrep", "-P", str(run.process.pid)], capture_output=True, text=True, check=True).stdout
     os.kill(int(children.split()[-1]), signal.SIGKILL)
     code, _, said = run.end()
-    assert code == 75 and says(said[-1], "out.jsonl has", "at the last checkpoint"), said
+    assert code == 75 and says(said[-1], "out.jsonl has", "last checkpoint", "folder; its state is kept"), said
     assert rotated.output.read_bytes() == before

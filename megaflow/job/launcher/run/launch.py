@@ -302,14 +302,15 @@ def tell_kept(error: BaseException, keeper: store.StoreKeeper, parts: JobParts) 
         parts.report(f"the job would fail again in the same way; {keeper.path} has its state: {remedy}")
     if parts.drain_limit.has_come or not is_loss(error):
         return
+    why = str(error).rstrip(".")
     is_ending = bool(parts.signals.received) and not parts.children.blamed_elsewhere
     if is_ending and isinstance(error, ClusterError | Outage):  # a signal had asked for a stop
-        parts.report(f"{error}; its state is kept in {keeper.path}: run the same command to resume")
+        parts.report(f"{why}; its state is kept in {keeper.path}: run the same command to resume")
         raise parts.signals.ended() from error
     if isinstance(error, Outage):
-        text = f"{error}; the job's state is kept in {keeper.path}: then run the same command again"
+        text = f"{why}; the job's state is kept in {keeper.path}: then run the same command again"
         raise StateKept(text) from error
-    raise StateKept(f"{error}; its state is kept in {keeper.path}: run the same command again") from error
+    raise StateKept(f"{why}; its state is kept in {keeper.path}: run the same command again") from error
 
 
 def kept_text(keeper: store.StoreKeeper, error: BaseException) -> str:

@@ -71,7 +71,7 @@ class LeaveOnSignal:
         except PeerLost:
             pass  # it has left, or the job has ended
         except MegaflowError as error:
-            self._report(f"{who} could not leave: {error}; {self._again}")
+            self._report(f"{who} could not leave: {str(error).rstrip('.')}; {self._again}")
 
     def _connect(self, host: str, port: int) -> Client:
         try:
