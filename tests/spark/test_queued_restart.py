@@ -1,7 +1,6 @@
 """A job whose restart waits for slots of Spark can be asked and stopped, and resumes exactly, on real processes."""
 
 import re
-import shutil
 import signal
 import sys
 import time
@@ -22,12 +21,7 @@ from tests.spark.test_stateful import written
 from tests.spark.test_workers_on_executors import WAIT_SECONDS
 from tests.words import says
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(2700),  # the job starts three times, and Spark has six Java processes
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 LACK = "3 queued: no free slot: 3 worker processes and Spark's own source need 4 slots, but Spark has 2"
 PROGRAM = """

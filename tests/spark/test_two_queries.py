@@ -1,6 +1,5 @@
 """Two queries of Spark feed one job: neither waits for the other, and a fork continues both, on a real Spark."""
 
-import shutil
 import sys
 from ast import literal_eval
 from collections import Counter
@@ -16,12 +15,7 @@ from tests.results import check_equal, comparing
 from tests.spark.test_several_queries import WAIT_SECONDS, add_file
 from tests.spark.test_stateful import written
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(2700),  # Java starts three times, on a busy machine
-    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROWS = 20  # of a file
 KEYS = 7
